@@ -1,4 +1,4 @@
-"""`sbon analyze`: what the telemetry of an overlay says, as tables and one report."""
+"""`sbon analyze`: analyses the telemetry of an overlay into tables and one report."""
 
 import time
 from datetime import UTC, datetime

@@ -345,7 +345,7 @@ def _changes(operators: list[dict[str, Any]]) -> str:
 
 
 def lost_text(rows: int | None, recoveries: list[dict[str, Any]]) -> str:
-    """Formats what is lost of a query: rows, windows that are left out, and seconds until lost operators ran again.
+    """Formats the losses of a query: rows, windows that are left out, and seconds until lost operators ran again.
 
     Examples
     --------

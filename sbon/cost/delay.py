@@ -51,5 +51,5 @@ def upstream_first(operators: Iterable[OperatorId], links: Iterable[PlacementLin
                 order.append(target)
     if len(order) < len(waiting):
         circle = next(operator for operator, count in waiting.items() if count > 0)
-        raise PlacementError(f"the links of operator {circle!r} go round in a circle, expected a plan without one")
+        raise PlacementError(f"the links of operator {circle!r} form a cycle, expected a plan without one")
     return order

@@ -110,7 +110,7 @@ def by_rule(value: float) -> Figure:
     Raises
     ------
     ShapeError
-        The value is 0 or less: a rule that says 0 would hide what is unknown.
+        The value is 0 or less: a rule of 0 would hide that the figure is unknown.
     """
     if not value > 0:
         raise ShapeError(f"a rule says {value}, expected more than 0")

@@ -222,8 +222,8 @@ class FlowGraph:
         Parameters
         ----------
         profile : rows per second of each source. A window gives as many rows as it has groups or rows, whichever are fewer. The choice is
-            made at these rates; at other rates it gives an upper bound. rows_per_batch : of each source, 1 if not given. Faster sources
-            make larger batches, so this bounds the costs from above.
+            made at these rates; at other rates it gives an upper bound.
+        rows_per_batch : of each source, 1 if not given. Faster sources make larger batches, so this bounds the costs from above.
 
         Raises
         ------

@@ -293,8 +293,7 @@ class _Case:
         return self.query.nodes[self.names[number]].usual_wait_s(self.edge) if number < len(self.names) else 0.0
 
     def rare_wait_s(self, share: float) -> float:
-        """Returns by how many s the wait that only this small share of answers exceeds, over all nodes on its way, is longer than the usual
-        wait."""
+        """Returns the excess in s over the usual wait of the longest wait that this small share of answers meets on its way."""
         of_each = share / (WAITS * len(self.names))
         return max(max(0.0, self.query.nodes[name].rare_wait_s(of_each) - self._wait_s(place)) for place, name in enumerate(self.names))
 

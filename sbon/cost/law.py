@@ -91,7 +91,9 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         size = _LEADING + len(self.classes)
         if not 1 <= len(self.classes) <= CLASSES_MAX or len(self.shares) != len(self.classes):
-            raise ShapeError(f"a law for {len(self.classes)} classes with {len(self.shares)} shares, expected 1 to {CLASSES_MAX}, as many")
+            raise ShapeError(
+                f"a law for {len(self.classes)} classes with {len(self.shares)} shares, expected 1 to {CLASSES_MAX}, and a share for each"
+            )
         if len(self.coefficients) != size or [len(row) for row in self.covariance] != [size] * size:
             raise ShapeError(f"a law with {len(self.coefficients)} coefficients, expected {size} and their covariance")
         numbers = (*self.coefficients, *self.shares, self.scatter, self.samples, self.age_s, *(self.covariance[i][i] for i in range(size)))
@@ -234,7 +236,7 @@ class CostFit:
 
     Parameters
     ----------
-    prior : what is believed before the first batch; its coefficients are above 0
+    prior : law before the first batch; its coefficients are above 0
     speed : reference ns per ns of this machine; measured times are multiplied by it
     source : measured, or sampled where rows were sent only to measure
     memory : batches after which the weight of one has fallen to 1 / e

@@ -2,7 +2,7 @@
 
 A graph of operators turns arrivals of sources into rows at each operator, and rows into work, as if everything upstream answered at once.
 Rows and work of an operator are polynomials of the rows at its inputs (sections III-B and VI-C): linear for most, a product of two inputs
-for joins within a window, a constant for windows that answer once an interval whatever came.
+for joins within a window, a constant for windows that answer once an interval, with or without rows.
 
 Costs: O(intervals x inputs) in numpy for each operator, once. Operators are then rows of a matrix, and an assignment of operators to nodes
 is a sum of rows. `NodeLoad` keeps these sums: a move subtracts one row and adds one, whatever the number of operators and nodes.

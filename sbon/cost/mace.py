@@ -44,7 +44,7 @@ class Prediction(msgspec.Struct, frozen=True):
     propagation_s: float
     """Propagation on that way."""
     overloaded: tuple[int, ...]
-    """Nodes and links whose load over the whole time is above their capacity: if it goes on like this, latency grows without end."""
+    """Nodes and links whose load over the whole time is above their capacity: if the load stays like this, latency grows without end."""
 
     def worst_s(self) -> tuple[float, float, float]:
         """Returns Mace, the expected worst case and the upper bound; all infinite where a node is overloaded for good."""

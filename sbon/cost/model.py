@@ -52,7 +52,7 @@ class CostModel(Protocol):
     ) -> float:
         """Returns by how much the cost grows if one unpinned operator goes to this node; below 0 for a saving.
 
-        It equals the difference of two `of_assignment`, and looks only at what the move changes.
+        Equals the difference of two `of_assignment`, but computes only the parts that the move changes.
         """
 
     def refusal(self, problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], conditions: Conditions) -> PlacementError | None:

@@ -30,7 +30,7 @@ class Moments(msgspec.Struct, frozen=True):
             raise ShapeError(f"moments {self.first}, {self.second}, {self.third} of {self.count}, expected finite and 0 or more")
         room = 1 + 1e-6
         if self.first**2 > self.second * room or self.second**2 > self.first * self.third * room:
-            raise ShapeError(f"moments {self.first}, {self.second}, {self.third} belong to no quantity from 0 on")
+            raise ShapeError(f"moments {self.first}, {self.second}, {self.third} are impossible for a quantity of 0 or more")
 
     @property
     def variance(self) -> float:

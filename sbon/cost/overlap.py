@@ -66,7 +66,9 @@ class OverlapLaw(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.kinds) == len(self.counted) <= KINDS_MAX:
-            raise ShapeError(f"laws of {len(self.kinds)} kinds, {len(self.counted)} counted or not; expected 1 to {KINDS_MAX}, as many")
+            raise ShapeError(
+                f"laws of {len(self.kinds)} kinds, {len(self.counted)} counted or not; expected 1 to {KINDS_MAX}, and a flag for each"
+            )
 
 
 class OverlapFit:

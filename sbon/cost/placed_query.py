@@ -123,7 +123,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def by_rule_of(spec: OperatorSpec, rows_out_per_row: float) -> OperatorStatistics:
-    """Returns the statistics of an operator of which nothing is known: the rules' cost, and the expected selectivity."""
+    """Returns the statistics of an operator without known figures: costs by rules, and the expected selectivity."""
     selectivity = by_rule(max(LEAST_FLOW, rows_out_per_row)) if spec.ports else Figure(value=1.0, low=1.0, high=1.0, source=Source.RULE)
     port = PortStatistics(law=rule_law(), selectivity=selectivity)
     return OperatorStatistics(signature=spec.signature, ports=(port,) * max(1, spec.ports))

@@ -1,4 +1,4 @@
-"""Polynomials in the rates of sources: what joins make of rates (WhiteWater, section 4.1)."""
+"""Polynomials in the rates of sources, as joins produce them (WhiteWater, section 4.1)."""
 
 from collections.abc import Mapping
 

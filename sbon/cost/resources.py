@@ -192,14 +192,14 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 < self.cores <= CORES_MAX or not 0 <= self.memory_bytes <= MEMORY_BYTES_MAX or not 0 <= self.agent <= CORES_MAX:
             found = f"{self.cores} cores, {self.agent} of them for its agent, and {self.memory_bytes} bytes"
-            raise ShapeError(f"node {self.node!r} with {found}, expected some, and not absurd")
+            raise ShapeError(f"node {self.node!r} with {found}, expected more than 0 cores, and no absurd number")
         if not (self.speed.low >= SPEED_MIN / 10 and self.speed.high <= SPEED_MAX * 10 and self.speed.age_s <= AGE_S_MAX):
             raise ShapeError(f"node {self.node!r} has the speed {self.speed.value}, expected {SPEED_MIN} to {SPEED_MAX}")
         if self.share is not None and not 0 < self.share <= 1:
             raise ShapeError(f"node {self.node!r} gives work {self.share} of a core, expected more than 0, and 1 at most")
 
     def capacity_ns(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
-        """Returns the reference ns that operators can have in each interval: all cores less what others and running queries use,
+        """Returns the reference ns that operators can have in each interval: all cores less those that others and running queries use,
         `FAIR_SHARE` at least.
 
         Other programs that never pause use all that operators leave, and give way if operators want more. Their use therefore counts only

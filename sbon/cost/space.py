@@ -15,7 +15,7 @@ CAUTION_ERROR = 0.15
 """Penalty for a node's error estimate, as a share of the typical RTT of the space, if candidates are compared by predictions alone.
 Among many that look equally good, the one with the larger error is probably worse than it looks, however near it seems."""
 CAUTION_HEIGHT = 1.0
-"""Additional penalty for a node's height, since the height absorbs what no point in three dimensions explains."""
+"""Additional penalty for a node's height, since the height absorbs the RTT that no point in three dimensions explains."""
 TYPICAL_SAMPLE = 256
 """Number of nodes from which the typical RTT of a space is computed."""
 

@@ -194,7 +194,9 @@ class OperatorFit:
         self, signature: str, ports: int, *, priors: Sequence[Law] = (), speed: float = 1.0, source: Source = Source.MEASURED
     ) -> None:
         if not 1 <= ports <= PORTS_MAX or len(priors) not in (0, ports):
-            raise ShapeError(f"an operator with {ports} ports and {len(priors)} priors, expected 1 to {PORTS_MAX}, and as many or none")
+            raise ShapeError(
+                f"an operator with {ports} ports and {len(priors)} priors, expected 1 to {PORTS_MAX}, and a prior for each or none"
+            )
         self.signature = signature
         self.ports = tuple(PortFit(prior, speed, source) for prior in (priors or (None,) * ports))
         self._source = source

@@ -58,7 +58,7 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     step_share: float = 0.7
     """Share of a pass's computed move that the node makes. Higher: faster, but nodes that all move at once may overshoot."""
     early_samples: int = 32
-    """Number of first samples for each of which a new node makes `passes_early` passes."""
+    """Number of first samples of a new node, for each of which it makes `passes_early` passes."""
     passes_early: int = 3
     """Passes per sample for a new node. More: it finds its place sooner and uses more CPU."""
     fit_every: int = 2

@@ -54,7 +54,7 @@ class Attempt:
         self.refused.update(node for node in asked if node not in reports or reports[node].free_slots <= 0)
 
     def nobody_left(self, group: int, now: float, rng: np.random.Generator) -> None:
-        """Notes that there is nobody to ask about the operator, which belongs to a group of so many."""
+        """Notes that there is nobody to ask about the operator, which belongs to a group of `group` operators."""
         if self.unlucky:
             self.unlucky.clear()
             self.pause(now, rng)

@@ -60,7 +60,7 @@ class FullOptimiser:
 
     Parameters
     ----------
-    problem : what to place
+    problem : operators and links to place
     signatures : of operators that a running one may replace (see `sbon.optimiser.reuse.shareable_signatures`)
     coordinates : of all nodes that may be asked; pinned nodes without one are taken to be at the origin
     config : strategy and limits

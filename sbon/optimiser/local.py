@@ -100,7 +100,7 @@ class LocalOptimiser(Optimiser[OperatorView, Alternative]):
         placed = {**problem.pinned, view.id: view.here}
         cost_here = self._model.of_assignment(problem, placed, loaded)
         saving = -self._model.of_move(problem, placed, view.id, node, loaded) / cost_here if cost_here > 0 else 0.0
-        # Carrying the state within this time costs what a link of that rate costs: the saving must pay for it.
+        # Carrying the state within this time costs as much as a link of that rate: the saving must pay for it.
         carrying = float(self._model.of_links(view.state_bytes / self._config.amortise_s, np.array(space.rtt_ms(view.here, node) / 2)))
         least_bytes = max(self._config.saving_min_bytes, carrying)
         mean, seen = trials.see(node, saving)

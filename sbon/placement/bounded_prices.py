@@ -51,7 +51,7 @@ def priced(graph: Graph, options: Mapping[OperatorId, Options], bound_ms: float)
 
 
 def _least(graph: Graph, options: Mapping[OperatorId, Options], prices: _Prices, share: float) -> Chosen:
-    """Returns the choices of least cost when a ms on a link costs a share of its price, besides what the link costs."""
+    """Returns the choices of least cost when a ms on a link costs a share of its price, beside the link's own cost."""
     variable = {operator: index for index, operator in enumerate(graph.order)}
     pairwise: dict[tuple[int, int], FloatArray] = {}
     for target, inputs in graph.inputs.items():

@@ -45,7 +45,8 @@ class Choice(msgspec.Struct, frozen=True):
     """Operators that only feed reused ones, and are not needed."""
 
     def adds(self, problem: PlacementProblem, reports: Mapping[NodeId, CandidateReport]) -> PlacementProblem:
-        """Returns what the choice adds to the network: reused operators are pinned where they run, and their inputs flow already.
+        """Returns the problem that the choice adds to the network: reused operators are pinned where they run, and their inputs flow
+        already.
 
         Delays that the hosts of reused operators do not report are missing from `begun_ms`.
         """

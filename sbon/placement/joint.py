@@ -1,7 +1,7 @@
 """Places all operators of a query at once: minimises their cost over the candidates, with reuse and free room considered.
 
-Every operator chooses among: a candidate that would run it anew; a candidate that runs it already for another query, whose inputs then
-cost nothing; and absence, which is allowed where all that it feeds is reused or absent. Costs are those of a model (`sbon.cost.model`)
+Every operator chooses among: a candidate that would run a new operator; a candidate that runs it already for another query, whose inputs
+then cost nothing; and absence, which is allowed where all that it feeds is reused or absent. Costs are those of a model (`sbon.cost.model`)
 that is a sum over links and hosts, so that placement and reuse are one minimum, found exactly among the candidates.
 
 If the model refuses this minimum for the query's delay bound, the least cost within the bound is searched (`sbon.placement.bounded`).

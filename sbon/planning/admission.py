@@ -182,7 +182,7 @@ class Admission:
         crowd: Mapping[NodeId, tuple[float, float]],
     ) -> Action:
         """Tries without the nodes where running queries would be harmed, or memory is short; refuses if there are no others, but admits
-        with a note where only rules of thumb tell of harm."""
+        with a note where only rules of thumb predict harm."""
         free = frozenset(node for operator, node in placed.nodes.items() if self._is_free(operator) and node in {*harm, *crowd})
         if free and self._attempts < ATTEMPTS_MAX:
             self._excluded |= free

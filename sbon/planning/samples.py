@@ -25,7 +25,7 @@ def questions(plan: Plan, is_known: Callable[[str], bool]) -> dict[NodeId, Sampl
 
     Parameters
     ----------
-    is_known : tells of a signature whether its costs are known
+    is_known : tells whether the costs of a signature are known
     """
     host_of: dict[OperatorId, NodeId | None] = {}
     for spec in plan.operators:

@@ -33,7 +33,7 @@ class Execute(Protocol):
 
 
 def select(plan: Plan, placing: Placing, execute: Execute, done: Callable[[Plan, str], None]) -> None:
-    """Calls `done` with the plan to run and what was changed; with the same plan where it has no bound or cannot be placed."""
+    """Calls `done` with the plan to run and a note on its changes; with the given plan if that has no bound or cannot be placed."""
     from sbon.query.moves import moves
 
     if plan.max_latency_ms is None or not moves(plan):

@@ -19,7 +19,7 @@ SOURCES_MAX = 500
 
 
 def throughput(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the query carries as it is placed, and as it could be ordered and placed among all nodes that were asked.
+    """Returns the rates that the query carries as placed, and in the best order and placement among all nodes that were asked.
 
     Raises
     ------

@@ -22,7 +22,7 @@ ROUNDS = 10
 USAGE_ITERATIONS = 100
 """Iterations of tabu search for less usage, once the target is carried."""
 COOL = (0.06, 0.02, 0.005)
-"""Temperatures of annealing from what relief has found. Hotter ones leave it, and find no more than from any other start."""
+"""Temperatures of annealing from the result of relief. Hotter ones leave it, and find no more than from any other start."""
 COOL_ITERATIONS = 500
 """Iterations at each of these: 9 of 1,000 queries of 40 operators end worse than with reactive tabu. With 400 iterations, which take a
 tenth less time, 14 do."""

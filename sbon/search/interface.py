@@ -106,7 +106,7 @@ class Budget:
         return self._clock() - self._began_s if self._clock is not None else 0.0
 
     def rest(self) -> "Budget":
-        """Returns what is left, for another search whose rounds do not count here; at most `REST` evaluations."""
+        """Returns a budget of the rest, for another search whose rounds do not count here; at most `REST` evaluations."""
         left = min(self._evaluations - self.evaluated, REST)
         return Budget(evaluations=left, seconds=max(0.0, self._seconds - self.seconds), clock=self._clock)
 

@@ -91,7 +91,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Swap(msgspec.Struct, frozen=True):
-    """A change of an order, and what it changes. p points, k coefficients of 1, x, x^2 ..."""
+    """A swap in an order, and its effects. p points, k coefficients of 1, x, x^2 ..."""
 
     operators: tuple[int, ...]
     """Operators whose work or memory changes."""

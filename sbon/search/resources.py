@@ -52,7 +52,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     quantile: float | None = None
     """Share of rows, or windows, that must be in time; None: the mean counts."""
     rate: float | None = None
-    """Rows/s; None: whatever the given number of nodes can carry."""
+    """Rows/s; None: the greatest rate that `nodes_max` nodes can carry."""
     nodes_max: int = NODES_MAX
     pace_s: float = 0.005
     polls: bool = False
