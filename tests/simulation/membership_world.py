@@ -23,7 +23,7 @@ Record = tuple[float, NodeId, Action]
 
 
 class Node:
-    """One process: a machine, the instant until which it stands still, and the events that wait for it."""
+    """One process: a machine, the time until which it is stalled, and the events that wait for it."""
 
     def __init__(self, name: NodeId, address: Address) -> None:
         self.name, self.address = name, address
@@ -123,7 +123,7 @@ class World:
     # Questions
 
     def statuses(self, of: NodeId) -> dict[NodeId, MemberStatus | None]:
-        """How each running node sees one."""
+        """Returns the status of `of` as each running node sees it."""
         return {
             node.name: node.machine.members[of].status if of in node.machine.members else None
             for node in self.nodes.values()
@@ -142,7 +142,7 @@ class World:
     # The network
 
     def delay_s(self, a: NodeId, b: NodeId) -> float:
-        """One way, without jitter."""
+        """Returns the one-way delay without jitter."""
         distance = float(np.linalg.norm(np.subtract(self.place[a], self.place[b])))
         return (distance + 2.0) / 2000
 

@@ -1,4 +1,4 @@
-"""Queries whose sources have a profile that their own order of operators cannot carry: another order with the same answers runs instead."""
+"""Queries whose order of operators cannot carry their sources' profiles: another order with the same answers runs instead."""
 
 from collections import Counter
 
@@ -39,7 +39,7 @@ def declare(world, *, profiled):
 
 
 def run(world):
-    """Returns the answers, the seconds until the last one, and what was said when the query began."""
+    """Returns the answers, the seconds until the last answer, and the messages at the query's start."""
     (told,) = world.ask(HOME, "submit", sql=QUERY)
     began, tail = world.now, world.tail(told["query"], HOME)
     world.run_until(lambda: tail.finished, 600.0)
@@ -54,7 +54,7 @@ def test_an_order_that_carries_the_profile_runs_in_the_place_of_one_that_does_no
     world = make_world()
     declare(world, profiled=False)
     answers, took_s, message = run(world)
-    assert took_s > 1.5 * SECONDS, "as it is written, it cannot carry the rates"
+    assert took_s > 1.5 * SECONDS, "the written order cannot carry the rates"
     assert "exchanged" not in message
 
     declare(world, profiled=True)
@@ -62,7 +62,7 @@ def test_an_order_that_carries_the_profile_runs_in_the_place_of_one_that_does_no
     same, soon_s, message = run(world)
 
     assert "operators exchanged to carry the profile: join on" in message
-    assert soon_s < SECONDS + 5, "it keeps up with its sources"
+    assert soon_s < SECONDS + 5, "the query must keep up with its sources"
     assert answers == same
     assert sum(answers.values()) > 100
 
@@ -72,7 +72,7 @@ def test_an_order_that_carries_the_profile_runs_in_the_place_of_one_that_does_no
     joins = [one["id"] for one in shown["operators"] if one["kind"] == "join"]
     (lower,) = (source for source, target in streams if source in joins and target in joins)
     texts = {one["id"]: one["text"] for one in shown["operators"]}
-    assert texts[lower].startswith("join on m = m"), "it is written as the upper one"
+    assert texts[lower].startswith("join on m = m"), "it is the upper join in the statement"
     assert shown["prediction"]["highest_rate"]["multiple"] >= 1.0
 
 

@@ -1,4 +1,4 @@
-"""Overlays whose hosts have engines of another kind give the same rows: the overlay needs nothing of an engine but its interface."""
+"""Overlays with engines of another kind give the same rows: the overlay uses only the interface of engines."""
 
 import itertools
 from collections.abc import Callable
@@ -29,7 +29,7 @@ QUERIES = {
 
 
 def world_of(tiny: Callable[[int], bool], rows: int = 400) -> World:
-    """Four agents, some of them with the other engine, and two sources of so many rows."""
+    """Returns four agents, some of them with the other engine, and two sources of `rows` rows."""
 
     made = itertools.count()
 
@@ -48,7 +48,7 @@ def world_of(tiny: Callable[[int], bool], rows: int = 400) -> World:
 
 
 def rows_of(world: World, query: str, *, moves: bool = False) -> tuple[list[str], int]:
-    """All rows of a query, sorted, and how often an operator has moved meanwhile."""
+    """Returns all rows of a query, sorted, and the number of migrations."""
     tail = world.tail(world.submit(query))
     trouble = Trouble(world, 5)
     while moves and not tail.finished and world.now < 200:

@@ -1,4 +1,4 @@
-"""Operators that are linked with each other on one host move as one body: when the first has moved, the rest follow."""
+"""Operators that are linked on one host move together: when the first has moved, the others follow."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Real agents for hours of virtual time: noise moves nothing between equal places, and a change that lasts moves what it should, once."""
+"""Real agents for hours of virtual time: noise moves no operator between equally good nodes; a lasting change moves each once."""
 
 from collections import Counter
 
@@ -17,17 +17,17 @@ CREATE SOURCE s (ts TIMESTAMP, k BIGINT, v DOUBLE, WATERMARK FOR ts AS ts)
     WITH (connector = 'datagen', nodes = 'p,q', rows_per_second = 4, seed = 1, fields.k.min = 0, fields.k.max = 200);
 SELECT window_end, k, avg(v) AS v FROM TUMBLE(s, ts, INTERVAL '60 seconds') GROUP BY window_end, k;
 """
-"""About as much leaves the window as comes from each source: it belongs in the middle, at x or y."""
+"""The window's output has about the rate of each source, so its best place is in the middle, at x or y."""
 SLOW = {
     "membership": {"interval_s": 10.0, "gossip_interval_s": 20.0},
     "peers": {"keepalive_s": 20.0, "silence_timeout_s": 60.0},
     "engine": {"batch_interval_s": 30.0, "sample_interval_s": 10.0, "report_interval_s": 30.0, "wanted_interval_s": 60.0},
 }
-"""All that costs time and moves nothing; the optimiser has its defaults."""
+"""Settings that slow down work without influence on migrations; the optimiser has its defaults."""
 
 
 def triangle() -> Topology:
-    """Two producers and a consumer 175 ms from each other; x and y 90 ms from each, and so the best places, equally good."""
+    """Two producers and a consumer are 175 ms from each other; x and y are 90 ms from each, so both are equally good best places."""
     at = np.array([(100, 0, 0), (-50, 87, 0), (-50, -87, 0), (0, 0, 8), (0, 0, -8)], dtype=float)
     rtt_ms = np.linalg.norm(at[:, None] - at[None], axis=2) + 2.0
     np.fill_diagonal(rtt_ms, 0.0)
@@ -36,7 +36,7 @@ def triangle() -> Topology:
 
 
 def migrations(world: World, since_wall_s: float) -> list[tuple[float, str]]:
-    """When, and what."""
+    """Returns time and operator of each migration."""
     return sorted(
         (float(record["at_wall_s"]), str(record["operator"]))
         for agent in world.agents
@@ -46,7 +46,7 @@ def migrations(world: World, since_wall_s: float) -> list[tuple[float, str]]:
 
 
 def hosts(world: World) -> dict[str, str]:
-    """Of the operators that may move."""
+    """Returns the hosts of the operators that may move."""
     return {i.id: agent.name for agent in world.agents for i in agent.execution.engine.instances.values() if i.movable}
 
 

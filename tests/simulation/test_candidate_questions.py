@@ -1,4 +1,4 @@
-"""Candidates that measure what is farther than anybody waits for."""
+"""Candidates that measure peers farther away than the timeout."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
-"""A window of many keys closes over several quanta of real agents: what is more urgent runs in between, a consumer's credit holds, and an
-operator that is asked to move meanwhile moves when it is done."""
+"""A window of many keys closes over several quanta of real agents: more urgent work runs in between, the consumer's credit is respected,
+and a migration that is requested while the window closes begins when it has closed."""
 
 from itertools import pairwise
 from typing import Any
@@ -49,7 +49,7 @@ def window_of(world: World) -> Instance:
 
 
 def shut_sink(world: World) -> Any:
-    """The sink of the query, which takes nothing until what is returned is called."""
+    """Stops the query's sink from taking rows; returns a function that opens it again."""
     sink: Any = next(instance for instance in instances(world) if instance.sink is not None)
     held, sink.sink = sink.sink, Gate(sink.sink)
 
@@ -76,7 +76,7 @@ def test_what_is_more_urgent_runs_between_the_parts_of_a_large_window(monkeypatc
         world = make_world(2)
         query = world.submit(WINDOW)
         tail = world.tail(query)
-        # Its rows are as old as the way is long when they come: older than the watermark that a window of the other query closes with.
+        # Its rows arrive as old as the path is long, which is older than the watermark that closes a window of the other query.
         world.submit(SOURCE.format(name="far", node=world.nodes[1], rate=400, rows=400 * WINDOWS))
         world.submit("CREATE SINK d FROM (SELECT ts, key FROM far) WITH (connector = 'discard')")
         world.run_until(lambda: tail.finished, 60)
@@ -87,7 +87,7 @@ def test_what_is_more_urgent_runs_between_the_parts_of_a_large_window(monkeypatc
     assert len(parts) > WINDOWS * KEYS / 60
     same = [(one, other) for one, other in pairwise(parts) if tasks[one][:2] == tasks[other][:2]]
     between = [(tasks[one][1], tasks[number][1]) for one, other in same for number in range(one + 1, other)]
-    assert len(between) > 3, "nothing came in between"
+    assert len(between) > 3, "no other row came in between"
     assert all(urgent < closing for closing, urgent in between)
 
 
@@ -137,7 +137,7 @@ def test_an_operator_asked_to_move_in_the_midst_of_a_window_moves_when_it_is_don
         agent.execution.migrations.migrate(window.id, world.nodes[1], "asked by the test")
         world.run_until(lambda: len(rested) < len(asked), 10)
         world.run(2)
-        assert asked[-1], "it has been asked in the midst of a window"
+        assert asked[-1], "the migration must be requested while a window closes"
         assert window.closing is not None
         assert window.state is State.RESTING
         reopen()

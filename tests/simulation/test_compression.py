@@ -1,4 +1,4 @@
-"""Links pack their batches where the line is slow and leave them alone where it is not; what arrives is the same."""
+"""Links compress their batches on slow lines only; the rows that arrive are the same."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ ROWS = 120_000
 
 
 def link_of(world: World) -> dict[str, Any]:
-    """The one link that leads from the source's host to the sink's."""
+    """Returns the only link from the source's host to the sink's."""
     found = [link for operator in world.ask(1, "operators") for link in operator["links"] if link["node"] == world.nodes[0]]
     assert len(found) == 1
     link: dict[str, Any] = found[0]
@@ -26,7 +26,7 @@ def link_of(world: World) -> dict[str, Any]:
 )
 def test_a_link_packs_what_its_line_asks_for(bandwidth: int, compression: str, codec: str) -> None:
     settings = {"optimiser": {"enabled": False}, "links": {"compression": compression}}
-    # A stream here holds what is on its way, as a kernel does; with less room a long way would be a slow line.
+    # A stream buffers the bytes in transit, as a kernel does; with a smaller buffer a long path would look like a slow line.
     network = NetworkConfig(bandwidth_bytes_per_s=bandwidth, stream_buffer_bytes=1 << (18 if bandwidth else 25))
     world = settled_world(2, seed=1, settings=settings, network=network)
     source = f"""

@@ -1,4 +1,4 @@
-"""A state on its way over a slow path does not stand before the data that share the path with it."""
+"""A state that is copied over a slow path does not delay the data that share the path."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ BYTES_PER_S = 1_000_000
 STATE_ROWS = 60_000
 ROWS_PER_S = 500
 GAP_S_MAX = 0.35
-"""Longest time without a row at the sink; 0.05 s in peace, 1.05 s where the whole `migration.window_bytes` are always under way."""
+"""Longest time without a row at the sink; 0.05 s without a copy, 1.05 s if all `migration.window_bytes` are always in transit."""
 STEP_S = 0.01
 SQL = """
 CREATE SOURCE later (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{sources}',
@@ -36,14 +36,14 @@ CREATE SINK pairs FROM (
 
 
 def instance_of(world: World, kind: type) -> tuple[Agent, Instance]:
-    """The operator of that kind, and the agent that runs it."""
+    """Returns the operator of that kind, and the agent that runs it."""
     agents = [agent for agent in world.agents if isinstance(agent, Agent)]
     found = [(agent, one) for agent in agents for one in agent.execution.engine.instances.values() if isinstance(one.spec.params, kind)]
     return found[0]
 
 
 def move(world: World, there: int) -> tuple[Any, float]:
-    """The join to another node; the record, and the longest time meanwhile in which the sink got no row while the state was copied."""
+    """Moves the join to another node; returns the record, and the longest time without a row at the sink while the state was copied."""
     agent, join = instance_of(world, JoinParams)
     if agent.name == world.nodes[there]:
         return None, 0.0
@@ -74,5 +74,5 @@ def test_rows_pass_a_large_state_on_its_way() -> None:
     record, longest_s = move(world, SINK)
     assert record.committed, record.outcome
     assert record.state_bytes > STATE_ROWS * 24
-    assert record.copy_s < 5 * record.state_bytes / BYTES_PER_S, "the path was used, and the input since then repeated"
+    assert record.copy_s < 5 * record.state_bytes / BYTES_PER_S, "the copy, and the input repeated since then, must use the path"
     assert longest_s < GAP_S_MAX

@@ -1,4 +1,4 @@
-"""Agents that create, drop, leave, crash and return in random order: all list the same soon after; all can be dropped and made again."""
+"""Agents create, drop, leave, crash and return in random order: soon all list the same names, and all can be dropped and recreated."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from tests.examples import seeds
 from tests.worlds import settled_world
 
 AGREE_S = 45.0
-"""Within so long after the last of them has returned, all agents list the same: a shared operator that is made again may have the former
-id of a query that runs anew among its users, and they list that as an orphan for 30 s."""
+"""Time from the return of the last agent until all agents list the same queries: a recreated shared operator may still have the former id
+of a restarted query among its users, and agents list that query as orphaned for 30 s."""
 ACTIONS = 24
 NAMES = ("s", "t", "v", "k", "l")
 KINDS = {"s": "source", "t": "source", "v": "view", "k": "sink", "l": "sink"}
 
 
 class Story:
-    """Agents, and what there should be."""
+    """Agents, and the expected names and queries."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ class Story:
     # ------------------------------------------------------------------------------------------------------- actions
 
     def act(self) -> None:
-        """One action at random, and sometimes a pause; an agent that is told of something may be killed right after its answer."""
+        """Does one random action, and sometimes pauses; an agent may be killed right after it has answered a request."""
         away = [node for node in self.world.nodes if not self.world.alive(node)]
         kinds = ["create"] * 5 + ["drop"] * 3 + ["restart", "kill", "leave"] * (len(self.living()) > 1) + ["start"] * 6 * bool(away)
         kind = kinds[int(self.rng.integers(len(kinds)))]
@@ -49,7 +49,7 @@ class Story:
                 self.create(at) if kind == "create" else self.drop(at)
             except SbonError as refusal:
                 if not away:
-                    raise AssertionError(f"refused though all are there: {refusal}; {self.told}") from refusal
+                    raise AssertionError(f"refused although all agents are alive: {refusal}; {self.told}") from refusal
                 self.told.append(f"refused: {refusal}")
         else:
             node = self.someone(away if kind == "start" else self.living())
@@ -96,7 +96,7 @@ class Story:
     # -------------------------------------------------------------------------------------------------------- checks
 
     def queries(self, at: str) -> list[tuple[str, str, str]]:
-        """Queries as an agent lists them, but for those that have been dropped, and of which others use operators."""
+        """Returns the queries that an agent lists, without dropped queries whose operators others use."""
         rows = self.world.ask(at, "queries")
         return sorted((row["id"], row["name"], row["owner"]) for row in rows if not row["reason"].startswith("dropped; "))
 
@@ -105,7 +105,7 @@ class Story:
         return sorted((row["name"], row["kind"], row["owner"], row["query"] or "") for row in rows if row["owner"])
 
     def agree(self, within_s: float = AGREE_S) -> None:
-        """All agents list the same, and what there should be."""
+        """Waits until all agents list the expected names and queries."""
         until = self.world.now + within_s
         while problem := self.differ():
             assert self.world.now < until, f"{problem}; {self.told}"
@@ -131,7 +131,7 @@ class Story:
 
 
 def tell(directory: Path, seed: int, actions: int) -> str:
-    """Plays a story, whose agents must agree at many moments; returns in what they differ at its end."""
+    """Plays a story in which agents must agree at many moments; returns their differences at its end."""
     story = Story(directory, seed)
     world = story.world
     for _ in range(actions):
@@ -150,7 +150,7 @@ def tell(directory: Path, seed: int, actions: int) -> str:
         world.ask(story.someone(story.living()), "drop", query=query)
         story.plain -= 1
         story.agree()
-    for _ in range(3):  # and made again
+    for _ in range(3):  # names can be created again
         story.create(story.someone(story.living()))
         story.agree()
     return story.differ()

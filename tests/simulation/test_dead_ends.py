@@ -1,4 +1,4 @@
-"""A consumer that is gone stops nobody but its own query, however many operators lie between it and the one that is shared."""
+"""A lost consumer stops only its own query, however many operators are between it and the shared operator."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def make_world(seed: int = 4, **settings: Any) -> World:
 
 
 def hopeless() -> World:
-    """A world in which nothing that is gone is made again."""
+    """Returns a world in which lost operators are not recreated."""
     return make_world(engine={"batch_interval_s": 0.5, "heal": False})
 
 
@@ -53,7 +53,7 @@ def row(world: World, query: str) -> dict[str, Any]:
 
 
 def move_between(world: World, query: str) -> None:
-    """Put the operators of a query that may move on a host of their own, as an optimiser might."""
+    """Moves the movable operators of a query to a separate host, as an optimiser might."""
     for number, instance in instances(world, query):
         if instance.movable and number != BETWEEN:
             world.run(1.0)
@@ -76,7 +76,7 @@ def test_a_chain_that_leads_to_a_dead_host_only_stops_nobody_else(shape: str, wh
     world.kill(DEAD)
     world.run(60.0)
     assert (row(world, living)["state"], row(world, dying)["state"]) == ("degraded", "degraded")
-    assert f"on {world.nodes[DEAD]}, which failed" in row(world, living)["reason"], "while it is held up, it says by whom"
+    assert f"on {world.nodes[DEAD]}, which failed" in row(world, living)["reason"], "a query that is held up names the cause"
     stopped = len(tail.rows)
     world.run_until(lambda: len(tail.rows) > stopped, 70.0, "it is given up two minutes after its host has been declared failed, in 5 s")
     world.run(30.0)
@@ -93,7 +93,7 @@ def test_a_chain_that_leads_to_a_dead_host_only_stops_nobody_else(shape: str, wh
         if again:
             world.restart(DEAD)
         world.run(50.0)
-        assert len(tail.rows) >= before + 45 * 10, "for good: nobody makes the link anew while it would lead nowhere"
+        assert len(tail.rows) >= before + 45 * 10, "the other query goes on: the link to the dead host is not recreated"
     numbers = [number for (number,) in tail.rows]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     told = row(world, dying)
@@ -183,7 +183,7 @@ def test_a_link_that_leads_nowhere_is_not_made_anew() -> None:
     for _ in range(20):
         world.run(1.0)
         assert not any(dying in output.users for output in source.outputs.values()), (
-            "though what it leads to has done all that it was given"
+            "although its consumer has processed all batches that it got"
         )
 
 
@@ -202,4 +202,4 @@ def test_nobody_but_the_host_of_a_consumer_may_call_it_a_dead_end() -> None:
         world.run(2.0)
         assert (gives.outputs[link].obstructed != "") is (speaker == DEAD)
     world.run(10.0)
-    assert gives.outputs[link].obstructed == "", "what is told counts for ten seconds"
+    assert gives.outputs[link].obstructed == "", "a report of an obstruction expires after ten seconds"

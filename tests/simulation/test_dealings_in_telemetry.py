@@ -1,4 +1,4 @@
-"""Telemetry of kind `dealings`: what a splitter has dealt, and how many copies that made."""
+"""Telemetry of kind `dealings`: rows that a splitter has dealt, and the copies made of them."""
 
 from pathlib import Path
 

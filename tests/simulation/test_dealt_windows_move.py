@@ -1,5 +1,5 @@
-"""Windows of a pattern that are dealt to several instances: splitters, instances and the merger move, and the answers are those of one
-instance on one node, in its order.
+"""Windows of a pattern are dealt to several instances: splitters, instances and the merger move, and the answers equal those of one
+instance on one node, in the same order.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ QUERIES = {
 
 @pytest.fixture(scope="module")
 def alone() -> Callable[[str], list[str]]:
-    """The answers of one instance on one node, computed once."""
+    """Returns a function that gives the answers of one instance on one node; each is computed once."""
     known: dict[str, list[str]] = {}
 
     def answers(name: str) -> list[str]:
@@ -41,7 +41,7 @@ def alone() -> Callable[[str], list[str]]:
 
 
 def run(name: str, nodes: int, seed: int, instances: int) -> tuple[list[str], set[type]]:
-    """The answers in their order, and what has moved."""
+    """Returns the answers in order, and the kinds of operators that have moved."""
     world = make_world(nodes, seed)
     left, right = world.nodes[1 % nodes], world.nodes[2 % nodes]
     turn = ("", ", turn = '70 ms'", ", turn = '1 s'")[seed % 3]

@@ -1,4 +1,4 @@
-"""Queries whose windows are dealt to several instances heal like others. A splitter keeps nothing, so that its crash costs nothing."""
+"""Queries whose windows are dealt to several instances heal like others. A splitter has no state, so its crash loses nothing."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ PATTERN = """SELECT began, n FROM r MATCH_RECOGNIZE (ORDER BY ts, v MEASURES FIR
 
 
 class Dealt(Story):
-    """The story of a pattern whose windows three instances have."""
+    """The story of a pattern whose windows are dealt to three instances."""
 
     OPTIONS = ", instances = 3, dealing = 'window', turn = '300 milliseconds'"
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """The answers without a crash, of one instance."""
+    """Returns the answers of one instance without a crash."""
     return Story(tmp_path_factory.mktemp("undisturbed"), PATTERN).answers()
 
 

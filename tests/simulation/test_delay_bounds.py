@@ -12,7 +12,7 @@ from sbon_testbed.topology import Topology
 from tests.examples import seeds
 from tests.worlds import settled_world
 
-# One way in ms. A strong source at a, a weak one beside the consumer at c, and b on the way between, a little aside.
+# One-way latencies in ms. A strong source is at a, a weak source beside the consumer at c, and b a little off the path between them.
 RTT_MS = 2 * np.array(
     [
         [0.0, 40.0, 100.0, 90.0],
@@ -65,7 +65,7 @@ def test_placement_keeps_within_the_bound_and_explains_it():
     assert free["delay_bound_ms"] is None
 
     bounded = world.ask(C, "explain", sql=sink("160 ms"))
-    assert window_node(bounded) == "b", "the weak source's rows go there and back"
+    assert window_node(bounded) == "b", "the weak source's rows travel to b and back"
     assert bounded["delay_ms"] == pytest.approx(140, rel=0.05)
     assert bounded["delay_bound_ms"] == 160.0
     assert bounded["network_usage"]["here"] > free["network_usage"]["here"]
@@ -83,7 +83,7 @@ def test_a_bound_that_cannot_be_met_is_refused_in_one_line_that_says_what_can():
     reachable = float(line.partition("best reachable delay is ")[2].partition(" ms")[0])
     assert reachable == pytest.approx(100, rel=0.05)
     assert world.ask(C, "queries") == []
-    assert world.submit(sink(f"{reachable} ms"), at=C), "what it says can be had"
+    assert world.submit(sink(f"{reachable} ms"), at=C), "the bound that the error suggests must be possible"
 
 
 def test_a_view_hands_its_bound_on_and_the_delay_is_shown_as_it_is():
@@ -116,7 +116,7 @@ def test_a_running_operator_too_far_behind_is_not_shared_with_a_bounded_query():
 
 @pytest.mark.parametrize(("bound", "allowed"), seeds([("", {"a"}), ("160 ms", {"b", "c"})], [("210 ms", {"a"}), ("105 ms", {"c"})]))
 def test_operators_move_only_where_the_bound_holds(bound, allowed):
-    """All begin at the consumer; without a bound the window would go to the strong source."""
+    """All operators begin at the consumer; without a bound the window would move to the strong source."""
     eager = {"interval_s": 2.0, "cooldown_s": 5.0, "lookup_interval_s": 5.0, "candidates": 4}
     world = make_world(placement={"strategy": "consumer"}, optimiser=eager)
     query = world.submit(sink(bound), at=C)
@@ -133,7 +133,7 @@ def test_operators_move_only_where_the_bound_holds(bound, allowed):
     if bound:
         assert longest <= float(bound.removesuffix(" ms")) * 1.02
     if allowed != {"c"}:
-        assert window_node(row) != "c", "it moves as far as it may"
+        assert window_node(row) != "c", "the window moves as far as the bound allows"
 
 
 def test_a_query_whose_bound_the_network_breaks_says_so_until_it_holds_again():

@@ -1,4 +1,4 @@
-"""A query is dropped of which another one uses operators: these are made again after crashes, as long as the other one runs."""
+"""A dropped query's operators that another query uses are recreated after crashes as long as the other query runs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ AGAIN_WITHIN_S = 30.0
 
 
 class Story:
-    """Two queries share a source, a filter and a window, whose host may crash alone. The first query is dropped."""
+    """Two queries share a source, a filter and a window, whose hosts may crash separately. The first query is dropped."""
 
     OPTIONS = ""
     """More options of the source."""
@@ -83,7 +83,7 @@ class Story:
         return sorted(one for agent in agents for one in agent.execution.operators.instances if not is_multicast(one))
 
     def goes_on(self, after: Callable[[], object]) -> None:
-        """Checks that the second query gives right rows again after something has happened, each once."""
+        """Checks that the second query gives right rows again, each once, after `after` has been called."""
         before = len(self.tail.rows)
         after()
         said = "the second query goes on"
@@ -134,8 +134,8 @@ def test_what_others_use_of_a_dropped_query_is_made_again_until_nobody_uses_it(s
     world.ask(OTHER, "drop", query="k")
 
     told.goes_on(lambda: world.kill(MIDDLE))
-    assert "lack what it had taken" in told.found(HOME, told.first).reason, "it says what is lost"
-    assert "are lost" in told.found(OTHER, told.second).reason, "so does the other one"
+    assert "lack what it had taken" in told.found(HOME, told.first).reason, "the reason names the lost rows"
+    assert "are lost" in told.found(OTHER, told.second).reason, "the other query's reason names them too"
 
     def restart_source() -> None:
         world.kill(SOURCE)
@@ -189,7 +189,7 @@ def test_what_others_use_of_a_query_that_begins_anew_lives_on_under_its_former_i
     told.world.run_until(lambda: told.found(HOME, "k") is not None and told.found(HOME, "k").former == told.first, 60.0, "it begins anew")
     assert told.owners() == [HOME]
     assert told.rows_of(told.first)[0]["state"] == "shared"
-    assert {one for one in told.hosted() if one.startswith(f"{told.first}.")} == told.shared, "nothing else is left of it"
+    assert {one for one in told.hosted() if one.startswith(f"{told.first}.")} == told.shared, "nothing else of the first query is left"
     told.goes_on(lambda: told.world.kill(MIDDLE))
     told.world.run_until(lambda: told.found(HOME, "k").state is QueryState.RUNNING, 30.0, "the sink goes on, too")
     told.world.ask(OTHER, "drop", query="k")
@@ -257,14 +257,14 @@ class Ending(Story):
     OPTIONS = "rows = 150, "
 
     def rows(self, *, crashes: bool) -> list[tuple[Any, ...]]:
-        """Returns the answers of the second query, with or without a crash between the ends of the first one and of it."""
+        """Returns the answers of the second query, with or without a crash between the ends of the two queries."""
         first, second = self.found(HOME, "k"), self.found(OTHER, self.second)
         shared = [self.world.agents[number].execution.operators.instances[one] for one, number in self.hosts()]
         self.world.run_until(lambda: shared[0].state is State.FINISHED, 30.0, "the source ends")
         if crashes:
             self.world.partition([[OTHER]])
         self.world.run_until(lambda: first.state is QueryState.FINISHED and not self.owners(), 3.0, "the first query ends")
-        assert {one.state for one in shared} == {State.FINISHED}, "all that fed it has given all its rows"
+        assert {one.state for one in shared} == {State.FINISHED}, "the shared operators have given all their rows"
         if crashes:
             assert second.state is QueryState.RUNNING
             self.world.kill(MIDDLE)

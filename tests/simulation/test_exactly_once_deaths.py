@@ -1,4 +1,4 @@
-"""A host dies for good in the midst of trouble: exactly those rows are missing that the owner of each query counts as lost."""
+"""A host dies permanently while other faults happen: exactly the rows that each query's owner counts as lost are missing."""
 
 from datetime import datetime, timedelta
 
@@ -28,7 +28,7 @@ def test_what_is_missing_is_what_the_owner_counts(numbers: list[int], chosen: tu
 
 @pytest.mark.parametrize("seed", seeds([68], [106, 358, 376]))
 def test_an_operator_that_was_about_to_move_to_the_dead_host_is_made_again(seed: int) -> None:
-    """Its owner heard of the move when the host had been declared failed."""
+    """The owner hears of the move only after the host has been declared failed."""
     outcome = tell(seed)
     assert outcome.problem == ""
     assert outcome.deaths == 1
@@ -41,7 +41,7 @@ def test_rows_that_were_lost_before_a_late_query_has_all_rows_are_not_looked_for
 
 
 def test_an_operator_that_is_made_again_while_a_shared_one_that_feeds_it_cannot_be_asked_can_read_its_rows() -> None:
-    """Its home knows their columns by its own plan."""
+    """Its home takes the columns of these rows from its own plan."""
     outcome = tell(1589)
     assert (outcome.problem, outcome.deaths) == ("", 1)
 

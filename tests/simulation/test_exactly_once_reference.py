@@ -1,4 +1,4 @@
-"""What the stories hold sinks against is right: the rows of the run on one node are those of plain Python over the rows of the streams."""
+"""The reference of the exactly-once stories is right: the rows of the run on one node equal those of plain Python."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -60,7 +60,7 @@ def by(rows: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
 
 
 def windows() -> list[Row]:
-    """(window_end, key, n, total, top)"""
+    """Returns the expected rows (window_end, key, n, total, top)."""
     groups = by(stream(LEFT), lambda r: (start_of(r.ts, ms(500)) + ms(500), r.key))
     return [(end, key, len(g), sum(r.value for r in g), max(r.value for r in g)) for (end, key), g in groups.items()]
 
@@ -89,7 +89,7 @@ def pairs_in_windows(outer: bool) -> list[Row]:
 
 
 def rises() -> list[Row]:
-    """(time of the last row, key, rows, first i, greatest value): a row, one or more that each exceed the one before, a smaller one."""
+    """Returns (time of the last row, key, rows, first i, greatest value) of each rise: rows with growing values, then a smaller one."""
     found: list[Row] = []
     for key, rows in by(stream(LEFT), lambda r: r.key).items():
         ordered = sorted(rows)
@@ -149,7 +149,7 @@ TWINS: dict[str, Callable[[], list[Row]]] = {
 
 
 def rounded(rows: Iterable[Row]) -> list[Row]:
-    """Sums of plain Python differ in their last bits."""
+    """Rounds sums, as those of plain Python differ in their last bits."""
     cells = [tuple(round(cell, 9) if isinstance(cell, float) else cell for cell in row) for row in rows]
     return sorted(cells, key=lambda row: tuple((cell is None, cell or 0) if not isinstance(cell, str) else (False, cell) for cell in row))
 

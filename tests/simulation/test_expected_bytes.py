@@ -1,4 +1,4 @@
-"""What `explain` expects of a link against what runs on it, in virtual time."""
+"""Compares the bytes that `explain` expects on a link with those measured, in virtual time."""
 
 import pytest
 
@@ -13,7 +13,7 @@ QUERY = "SELECT ts, symbol, price FROM readings"
 
 @pytest.mark.parametrize("rate", [20, 1_000])
 def test_a_link_carries_about_what_explain_expects(rate: int) -> None:
-    """Within a quarter, where a source leaves 100 batches a second; the engine counts the bytes of a batch to within a tenth."""
+    """They agree within a quarter if a source gives 100 batches a second; the engine estimates the bytes of a batch within a tenth."""
     world = settled_world(2, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.01}})
     world.submit(SOURCE.format(node=world.nodes[1], rate=rate))
     (expected,) = world.ask(0, "explain", sql=QUERY)["links"]

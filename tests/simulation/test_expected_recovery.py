@@ -1,4 +1,4 @@
-"""What `sbon explain` expects of crashes, beside what happens in virtual time."""
+"""Compares the effects of crashes that `sbon explain` predicts with those in virtual time."""
 
 from pathlib import Path
 from typing import Any

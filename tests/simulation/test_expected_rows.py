@@ -1,4 +1,4 @@
-"""What a scenario expects of the rows of its statements, held against a run in virtual time."""
+"""A scenario's expectations about the rows of its statements are checked against a run in virtual time."""
 
 import pytest
 

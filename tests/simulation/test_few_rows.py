@@ -1,4 +1,4 @@
-"""A few rows pass from a source through links to a sink as plain values; they mean the same as in a frame."""
+"""Few rows pass from a source through links to a sink as plain values, with the same result as in a frame."""
 
 import polars as pl
 import pytest
@@ -53,7 +53,7 @@ class Giver:
 
 
 class Keeper:
-    """A sink that keeps what comes as frames."""
+    """A sink that keeps rows from frames."""
 
     brief = True
     dropped_rows = 0
@@ -70,7 +70,7 @@ class Keeper:
 
 
 class ValuesKeeper(Keeper):
-    """And one that takes values where it is offered such."""
+    """A sink that also accepts plain values."""
 
     in_values: list
 

@@ -1,5 +1,5 @@
-"""A query gets another plan while another query uses operators of its former one: these are made again after crashes as long as that one
-runs."""
+"""A query gets a new plan while another query uses operators of its former plan: these are recreated after crashes as long as the other
+query runs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.simulation.test_dropped_queries_serve_others import HOME, OTHER, Stor
 
 
 class Replanned(Story):
-    """The first query gets more instances of its window; the window of its former plan serves the second one."""
+    """The first query gets more instances of its window; the window of its former plan serves the second query."""
 
     def __init__(self, folder: Path | None = None, **engine: Any) -> None:
         super().__init__(folder, **engine)
@@ -44,7 +44,7 @@ class Replanned(Story):
         return self.found(OTHER, self.second).state is not QueryState.RUNNING or not self.shared.isdisjoint(self.record().lost)
 
     def loses_window(self) -> None:
-        """Lets the host of the shared window crash; it comes back without it."""
+        """Crashes the host of the shared window; the host comes back without the window."""
         host = self.world.nodes.index(self.record().nodes[self.window])
         before = self.record().health.healing.account.recoveries
         self.world.kill(host)

@@ -1,4 +1,4 @@
-"""A file sink whose disk is full waits, says so, and goes on where it stopped; a finished query has its file in place."""
+"""A file sink whose disk is full waits, reports that, and continues where it stopped; a finished query has its file in place."""
 
 import os
 import resource
@@ -24,7 +24,7 @@ SINK = "CREATE SINK kept FROM (SELECT n FROM numbers) WITH (connector = 'file', 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a megabyte."""
+    """Yields a file system of one megabyte."""
     place = tmp_path / "small"
     place.mkdir()
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "sbon-test", place], capture_output=True).returncode:
@@ -91,7 +91,7 @@ def test_a_query_is_finished_when_its_file_is_in_place(tmp_path: Path, at: int):
     seen: list[tuple[str, str]] = []
 
     def finished() -> bool:
-        """Looked at after each step of the world, at both agents."""
+        """Checks both agents; called after each step of the world."""
         states = [operator["state"] for number in (0, 1) for operator in world.ask(number, "operators") if operator["kind"] == "sink"]
         states += [row["state"] for row in world.ask(0, "queries")]
         seen.extend((state, path.read_text()[:3]) for state in states)
@@ -105,7 +105,7 @@ def test_a_query_is_finished_when_its_file_is_in_place(tmp_path: Path, at: int):
 
 @pytest.fixture
 def file_size_max() -> Iterator[int]:
-    """No file of this process grows beyond it: a write that fails for good."""
+    """Limits the size of this process's files, so that a write fails permanently."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     yield 100_000

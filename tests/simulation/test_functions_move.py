@@ -1,4 +1,4 @@
-"""The example package's functions in a virtual overlay: only hosts that have them run them, and they move with their state."""
+"""Functions of the example package in a virtual overlay: they run only on hosts that have them, and move with their state."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ CREATE SOURCE readings (ts TIMESTAMP, sensor TEXT, fahrenheit DOUBLE, WATERMARK 
 """
 QUERY = "SELECT ts, sensor, round(level, 6) AS level FROM smooth(readings, factor => 0.25) WHERE sensor <> 'sensor-3';"
 KEYED = "SELECT ts, word, n FROM frequent_words((SELECT ts, sensor AS word FROM readings), PARTITION BY word, threshold => 10);"
-"""Each of the seven sensors, when it has come ten times."""
+"""Gives each of the seven sensors when its tenth row has come."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Extensions:
 
 
 def world_of(nodes: int, seed: int, able: dict[int, Extensions]) -> World:
-    """An overlay of agents that have these extensions, by number; others have none."""
+    """Returns an overlay whose agents have these extensions, by number; others have none."""
 
     def make(config: AgentConfig, host: Host, ring: KeyRing | None) -> Any:
         return Agent(config, host, ring, lambda: able.get(names.index(config.name), NOTHING))
@@ -51,7 +51,7 @@ def world_of(nodes: int, seed: int, able: dict[int, Extensions]) -> World:
 
 
 def run(world: World, seed: int, *, moves: bool, query: str = QUERY) -> tuple[list[str], int]:
-    """The rows of the sink, sorted, and how often an operator has moved."""
+    """Returns the rows of the sink, sorted, and the number of migrations."""
     tail = world.tail(world.submit(SOURCE.format(node=world.nodes[-1]) + query))
     trouble = Trouble(world, seed)
     while not tail.finished and world.now < 200:

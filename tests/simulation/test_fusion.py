@@ -1,4 +1,4 @@
-"""Operators behind each other on one node run in one task, and nobody can tell from the answers, the figures or the links."""
+"""A chain of operators on one node runs in one task; answers, figures and links are the same as without that."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ def agent_of(world: World, number: int = 0) -> Agent:
 
 
 def tasks_of(world: World, monkeypatch) -> list[list[str]]:
-    """What each task goes through from now on, as it is made."""
+    """Returns a list that gets the operators of each task from now on, when the task is created."""
     execution = agent_of(world).execution.engine._execution
     tasks: list[list[str]] = []
     execute = execution._execute
@@ -92,7 +92,7 @@ def test_the_answers_are_those_of_operators_that_run_each_for_itself(monkeypatch
 
 
 def test_a_sink_that_began_with_a_backlog_joins_the_task_of_the_source(monkeypatch):
-    # Two threads: the sink is at work on a batch while the source makes the next, and that would go on for good.
+    # With two threads the sink would always process a batch while the source makes the next one.
     world = settled_world(1, seed=3, settings={"optimiser": {"enabled": False}}, cpu=CpuConfig(batch_us=100))
     tasks = tasks_of(world, monkeypatch)
     world.submit(
@@ -158,7 +158,7 @@ def test_a_backlog_is_worked_on_as_one_batch():
     world.run_until(lambda: window.figures.rows_in > before)
 
     assert waiting > 10
-    assert window.figures.batches_in == batches + waiting, "more than one task for them"
+    assert window.figures.batches_in == batches + waiting, "the batches needed more than one task"
     world.run_until(lambda: tail.finished)
     reference = make_world()
     reference.submit(SOURCE.format(node=reference.nodes[0]))

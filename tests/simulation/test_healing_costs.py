@@ -1,4 +1,4 @@
-"""Healing costs little while nothing happens, and little waits for an operator that is lost: both are bounded."""
+"""The cost of healing without faults is bounded, and so is what waits for a lost operator."""
 
 from collections import Counter
 from pathlib import Path
@@ -26,7 +26,7 @@ BYTES_PER_S_MAX = 200.0
 
 
 class Wire:
-    """Counts what agents say to each other, by kind of message, and what of it recovery has added."""
+    """Counts the messages between agents by kind, and those that recovery has added."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes: Counter[str] = Counter()
@@ -47,7 +47,7 @@ class Wire:
 
 
 def calm(heal: bool, folder: Path) -> int:
-    """Runs a query without trouble; returns the bytes that agents have sent in its calm time."""
+    """Runs a query without faults; returns the bytes that agents have sent meanwhile, after the start."""
     settings = {"optimiser": {"enabled": False}, "telemetry": {"enabled": False}, "engine": {"heal": heal}}
     world = settled_world(4, seed=2, data_dir=folder, settings=settings)
     query = world.submit(CALM.format(world.nodes[1]))
@@ -67,7 +67,7 @@ def test_a_calm_query_pays_little_for_being_healed(tmp_path: Path, monkeypatch: 
     plain = calm(False, tmp_path / "off")
 
     print(f"messages of recovery: {added:.0f} bytes/s {said}; on - off: {(healed - plain) / CALM_S:.0f} bytes/s of {plain / CALM_S:.0f}")
-    assert set(said) >= {"WantedAsk", "Unwanted", "made"}, "what is counted is there to be counted"
+    assert set(said) >= {"WantedAsk", "Unwanted", "made"}, "the messages to count must occur"
     assert not {"Renew", "Renewed"} & set(said), "nothing was lost"
     assert added <= BYTES_PER_S_MAX
     assert (healed - plain) / CALM_S <= BYTES_PER_S_MAX
@@ -90,7 +90,7 @@ def most_held(world: Any) -> tuple[int, int]:
 
 
 def test_what_waits_for_a_lost_operator_is_bounded_and_holds_its_source_back(tmp_path: Path) -> None:
-    """As a slow one does: the window of the link, and not a batch more, however long its node is away and while it is made again."""
+    """A lost operator holds its source back as a slow one does: at most the window of the link waits, however long its node is away."""
     settings = {"links": {"window_batches": WINDOW_BATCHES}, "optimiser": {"enabled": False}, "telemetry": {"enabled": False}}
     world = settled_world(4, seed=1, data_dir=tmp_path, settings=settings)
     source, sink = world.nodes[1], world.nodes[2]
@@ -111,7 +111,7 @@ def test_what_waits_for_a_lost_operator_is_bounded_and_holds_its_source_back(tmp
         world.run(0.2)
         held.append(most_held(world))
         given.append(next(one["rows_out"] for one in world.ask(1, "operators") if one["id"] == made))
-    assert given[-1] == given[25], "the source stands still once the windows are full"
+    assert given[-1] == given[25], "the source must stop once the windows are full"
     assert given[-1] - rows() <= 2 * (WINDOW_BATCHES + 1) * 1000
     world.start(2)
     for _ in range(400):
@@ -129,7 +129,7 @@ def test_what_waits_for_a_lost_operator_is_bounded_and_holds_its_source_back(tmp
 def test_agents_look_for_owners_only_at_their_interval_while_all_is_calm(
     queries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Timers for records that do not exist once cost an idle agent a third of its processor time, and each query 0.05 % of a processor."""
+    """Timers for records that did not exist used to cost an idle agent a third of its processor time, and 0.05 % of a processor a query."""
     looks: Counter[Ownership] = Counter()
     plain = Ownership.look_at_all
 

@@ -1,5 +1,5 @@
-"""Batches that are on their way while an operator moves: what it has not yet delivered goes with it, what it has not yet worked on is sent
-to its new host. In both cases nothing follows that would tell anyone of a gap.
+"""Batches in transit while an operator moves: its undelivered output moves with it, and its unprocessed input is sent to its new host. In
+both cases no later batch follows that would reveal a gap.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from tests.worlds import settled_world
 OWNER, SOURCE, HOST, THERE, AFTER = range(5)
 ROWS = 1_000
 FAR_MS = 4_000.0
-"""Round trip between the source and the window, where batches are to be on their way for long."""
+"""Round trip between the source and the window, so that batches are in transit for long."""
 SQL = """
 CREATE SOURCE s (ts TIMESTAMP, i BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{0}', rows_per_second = 100,
     rows = {2}, 'start' = '2026-01-01T00:00:00', fields.i.kind = 'sequence');
@@ -25,12 +25,12 @@ CREATE SOURCE other (ts TIMESTAMP, i BIGINT, WATERMARK FOR ts AS ts) WITH (conne
 CREATE SINK others FROM (SELECT ts, i FROM other) WITH (connector = 'discard', node = '{1}');
 SELECT window_end, i, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '100 milliseconds') GROUP BY window_end, i;
 """
-"""The second stream goes to where the window moves: a connection that is not used yet would make its senders begin anew, told of a move or
+"""The second stream goes to the window's new host: a new connection would make its senders start again, whether they know of the move or
 not."""
 
 
 class Overlay:
-    """A source, a window, a projection and a sink, each on a host of its own."""
+    """A source, a window, a projection and a sink, each on a different host."""
 
     def __init__(self, batch_us: float = 100.0) -> None:
         self.world = settled_world(
@@ -47,11 +47,11 @@ class Overlay:
         return agent
 
     def source(self) -> Instance:
-        """The source of the query."""
+        """Returns the source of the query."""
         return self.agent(SOURCE).execution.engine.instances[f"{self.query}.0"]
 
     def find(self, params: type) -> tuple[int, Instance]:
-        """An operator that runs, and the number of its host."""
+        """Returns a running operator, and the number of its host."""
         (found,) = (
             (number, instance)
             for number in range(len(self.world.nodes))
@@ -61,7 +61,7 @@ class Overlay:
         return found
 
     def move(self, params: type, there: int) -> None:
-        """Move an operator, until it runs on its new host."""
+        """Moves an operator, and waits until it runs on its new host."""
         here, instance = self.find(params)
         agent, at = self.agent(here), self.agent(there).execution.engine.instances
         self.world.run_until(lambda: agent.execution.migrations.may_migrate(instance.id), 30, "the operator may move")
@@ -70,12 +70,12 @@ class Overlay:
         self.world.run_until(lambda: instance.id not in agent.execution.engine.instances, 60, "it is no more where it was")
 
     def held(self, params: type) -> int:
-        """Batches that an operator has sent and nobody has acknowledged."""
+        """Returns the number of batches that an operator has sent and that are not acknowledged."""
         (output,) = self.find(params)[1].outputs.values()
         return output.sender.held
 
     def assert_all_rows_come(self) -> None:
-        """Each once, in order of the windows."""
+        """Checks that each row comes once, in order of the windows."""
         self.world.run_until(lambda: self.tail.finished, 60, "the query ends")
         assert sorted(row[1:] for row in self.tail.rows) == [(i, 1) for i in range(ROWS)]
         ends = [row[0] for row in self.tail.rows]
@@ -104,13 +104,13 @@ def test_batches_that_an_operator_has_not_worked_on_are_sent_to_its_new_host_tho
     assert source.figures.rows_out == ROWS
     (output,) = source.outputs.values()
     (incoming,) = overlay.find(WindowParams)[1].inputs.values()
-    assert output.sender.offered - incoming.receiver.processed >= 5, "batches were on their way to the old host"
+    assert output.sender.offered - incoming.receiver.processed >= 5, "batches must be in transit to the old host"
 
     overlay.assert_all_rows_come()
 
 
 def test_an_operator_stays_while_the_host_of_one_that_it_feeds_is_away():
-    """A host that is only cut off may itself move what it has, to where nobody would find it."""
+    """A host that is only cut off may move its operators itself, to a host that nobody could find."""
     overlay = Overlay()
     name, window = overlay.world.nodes[AFTER], overlay.find(WindowParams)[1]
     agent = overlay.agent(HOST)

@@ -1,4 +1,4 @@
-"""The highest rates that a query carries: in what is explained, and in plans among the nodes of an overlay."""
+"""The highest rates that a query sustains: in `explain`, and in plans over the nodes of an overlay."""
 
 import pytest
 
@@ -26,9 +26,9 @@ def test_explain_tells_how_many_times_the_profile_a_query_carries_and_what_binds
     assert rate["point"] == "launch"
     assert 0 < rate["multiple_low"] < rate["multiple"] == rate["limits"][0]["multiple"] <= rate["limits"][1]["multiple"]
     assert rate["binding"] in line
-    assert any(limit["what"].startswith("one core, operators") for limit in rate["limits"]), "the window and what follows it are one task"
+    assert any(limit["what"].startswith("one core, operators") for limit in rate["limits"]), "the window and its consumers are one task"
     (headroom,) = rate["headroom"].values()
-    assert headroom == pytest.approx(rate["multiple"]), "it has one source, whose growth is that of all"
+    assert headroom == pytest.approx(rate["multiple"]), "with one source, its headroom is that of all sources"
 
 
 def test_without_a_profile_expected_rates_count_and_each_source_has_its_own_headroom() -> None:
@@ -38,7 +38,7 @@ def test_without_a_profile_expected_rates_count_and_each_source_has_its_own_head
 
     assert len(rate["headroom"]) == 2
     assert all(room >= rate["multiple"] for room in rate["headroom"].values())
-    assert max(rate["headroom"].values()) > 2 * rate["multiple"], "the weak source has much room while the strong one stays"
+    assert max(rate["headroom"].values()) > 2 * rate["multiple"], "the weak source can grow much if the strong one does not"
 
 
 def test_a_plan_of_throughput_finds_a_placement_that_carries_more() -> None:
@@ -88,5 +88,5 @@ def test_a_profile_that_no_placement_carries_is_refused_with_the_best_multiple_a
 
     assert "\n" not in str(refusal.value)
     much = world.ask(C, "plan", sql=ONE.replace("fast", "far"), question="throughput", options={})
-    assert not much["best"]["carries"], "what is only imagined is shown"
+    assert not much["best"]["carries"], "the plan is shown although no placement carries it"
     assert [row["name"] for row in world.ask(C, "queries")] == ["fine"]

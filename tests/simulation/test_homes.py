@@ -1,4 +1,4 @@
-"""An agent that took queries crashes: its former queries and its new ones never mix, and any agent can list and end the former."""
+"""The home of queries crashes: its former and its new queries never mix, and any agent can list and end the former ones."""
 
 from typing import Any
 
@@ -29,19 +29,19 @@ def make_world(seed: int = 5, **membership: float) -> World:
 
 
 def has_joined(world: World, number: int) -> bool:
-    """A restarted agent knows the others and the names."""
+    """Tells whether a restarted agent knows the other agents and the names."""
     return len(world.ask(number, "members")) == 4 and any(row["name"] == "new" for row in world.ask(number, "names"))
 
 
 def queries_served(world: World) -> set[str]:
-    """The queries that operators of any living agent serve."""
+    """Returns the queries that operators of living agents serve."""
     agents = [agent for agent in world.agents if isinstance(agent, Agent)]
     return {query for agent in agents for instance in agent.execution.engine.instances.values() for query in instance.users}
 
 
 def test_a_restarted_home_gives_its_queries_other_names_and_other_rows() -> None:
     world = make_world()
-    for batch in range(4):  # names once followed from the clock's second and the last one: they must not come again in any way
+    for batch in range(4):  # names used to be made from the clock's second and the last name: they must not repeat
         world.submit(";".join([f"SELECT number + {batch} AS number, stream FROM old"] * 3), at=HOME)
     before = queries_served(world)
     assert len(before) == 12
@@ -51,7 +51,7 @@ def test_a_restarted_home_gives_its_queries_other_names_and_other_rows() -> None
     until = world.now + 2.0
     while not has_joined(world, HOME):
         world.run(0.1)
-    assert world.now < until, "so soon that names from the clock's seconds would come again"
+    assert world.now < until, "so soon that names made from the clock's second would repeat"
     after = [world.submit("SELECT number, stream FROM new", at=HOME) for _ in range(6)]
     tails = [world.tail(query, HOME) for query in after]
     world.run(10.0)
@@ -88,7 +88,7 @@ def sink(world: World, stream: str = "old", exists: str = "") -> str:
 
 
 def killed_home(world: World) -> str:
-    """The id of a sink's query whose home has just crashed."""
+    """Returns the id of a sink's query whose home has just crashed."""
     query = world.submit(sink(world), at=HOME)
     world.run(3.0)
     world.kill(HOME)
@@ -96,14 +96,14 @@ def killed_home(world: World) -> str:
 
 
 def failed_home(world: World) -> str:
-    """The same, once all know it."""
+    """Returns the id of a sink's query whose home all agents have declared failed."""
     query = killed_home(world)
     until_failed(world)
     return query
 
 
 def until_failed(world: World) -> None:
-    """Every living agent has declared the home failed."""
+    """Waits until every living agent has declared the home failed."""
     while {member["status"] for at in (1, 2, 3) for member in world.ask(at, "members") if member["name"] == world.nodes[HOME]} != {
         "failed"
     }:

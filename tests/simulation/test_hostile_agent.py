@@ -1,4 +1,4 @@
-"""One agent of an overlay tells nonsense; the others must not be hurt."""
+"""One agent of an overlay sends nonsense; the others must not be harmed."""
 
 import itertools
 import math
@@ -35,7 +35,7 @@ def overlay(*, hostile: bool) -> World:
 
 
 def honest_error(world: World) -> float:
-    """Median relative error over the honest pairs, by the coordinates that the agents have of themselves."""
+    """Returns the median relative error over the honest pairs, by the agents' own coordinates."""
     errors = []
     for a, b in itertools.permutations([number for number in range(NODES) if number != LIAR], 2):
         estimated_ms = world.agents[a].network.gossip.estimated_rtt_ms(world.nodes[a], world.nodes[b])
@@ -52,9 +52,9 @@ def test_an_agent_that_tells_nonsense_is_refused_counted_and_hurts_nobody():
         agent = hostile.agents[number]
         check(agent.network.gossip.localiser.coordinate)
         assert all(check(member.coordinate) for member in agent.network.gossip.members.values() if member.coordinate is not None)
-        assert agent.network.gossip.members[hostile.nodes[LIAR]].coordinate in (None, ORIGIN), "as it was before its first lie"
-        assert agent.network.gossip.machine.counters["coordinates_rejected"] > 10
-        assert all(row["status"] == "alive" for row in hostile.ask(number, "members"))
+        assert agent.network.gossip.members[hostile.nodes[LIAR]].coordinate in (None, ORIGIN), "the coordinate must be that before its first
+        lie" assert agent.network.gossip.machine.counters["coordinates_rejected"] > 10 assert all(row["status"] == "alive" for row in
+        hostile.ask(number, "members"))
     assert honest_error(hostile) == pytest.approx(honest_error(quiet), abs=0.05)
 
 
@@ -67,7 +67,7 @@ def test_two_thousand_junk_names_of_one_member_leave_room_for_true_ones():
     ghosts = tuple(Entry("view", f"ghost{i}", now_us, f"ghost{i}", False, "CREATE VIEW") for i in range(ENTRIES_MAX))
     for node in world.nodes[:LIAR]:
         liar.network.directory.tell(node, CatalogUpdate(entries=junk))
-    liar.queries.replication.catalog.merge(junk + ghosts)  # it pushes these with its table
+    liar.queries.replication.catalog.merge(junk + ghosts)  # it sends these entries with its table
     world.run(90)
 
     world.submit("CREATE VIEW honest AS SELECT ts FROM sys.probes", at=1)

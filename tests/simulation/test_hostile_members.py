@@ -1,4 +1,4 @@
-"""One member of an overlay lies about the others: no invented member stays, and no true one is kept out."""
+"""One member of an overlay lies about the others: no invented member stays, and no real member is kept out."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def overlay(seed, count=8, **settings):
 
 
 def tell(world, to, *news, vitals=()):
-    """A datagram of the liar's with this news."""
+    """Sends a datagram of the liar with this news."""
     own = world.machine(LIAR).own
     envelope = Envelope(LIAR, own.incarnation, own.boot, 0, bytes(32), list(news), list(vitals))
     world.call(to, lambda machine: machine.receive(encode(Gossip(envelope)), own.address, world.now))
@@ -41,7 +41,7 @@ def ghosts(count, status=0, incarnation=0):
 
 
 def push(world, to, rows, via=None):
-    """A table of the liar's: as a request, or (`via`) as the answer to one."""
+    """Sends a table of the liar: as a request, or (`via`) as the answer to one."""
     world.call(to, lambda machine: machine.merge(encode(State(LIAR, rows)), world.now, via))
 
 
@@ -95,7 +95,7 @@ def test_the_dead_that_somebody_invents_are_few_and_told_to_nobody():
 
     tell(world, "n00", *[Alive(name, 1, 7, "10.9.9.9", 9, {}) for name in sorted(invented)[:20]])
     world.run(60)
-    assert not any(world.machine("n00").members[name].reachable for name in invented), "the dead come back by answering only"
+    assert not any(world.machine("n00").members[name].reachable for name in invented), "a failed member returns only by answering"
 
 
 def test_a_member_that_was_only_told_dead_is_welcome_when_it_answers():
@@ -223,7 +223,7 @@ def test_a_true_member_told_of_with_false_details_enters_with_its_own():
 
 
 def test_an_invented_name_makes_no_noise():
-    """No events for the rest of the agent: no placement, no log line, no telemetry of a member that is none."""
+    """The rest of the agent gets no events: an invented member causes no placement, no log line and no telemetry."""
     world = overlay(seed=16)
     tell_all(world, *[Alive(f"ghost{i}", 0, 1, "10.9.9.9", 1, {}) for i in range(10)])
     world.run(60)
@@ -231,7 +231,7 @@ def test_an_invented_name_makes_no_noise():
 
 
 def test_thousands_of_statements_cost_what_they_are_worth():
-    """A flood of forged names, each of which displaces another one, is answered by no more probes than may be under way."""
+    """A flood of forged names, each of which replaces another, causes no more probes than the limit of concurrent probes."""
     world = overlay(seed=17)
     rng = np.random.default_rng(1)
     before = world.datagrams

@@ -1,4 +1,4 @@
-"""Hosts grant two things: room for queries that are placed at the same time, and running operators only where nobody suffers from it."""
+"""Hosts reserve room for queries that are placed simultaneously, and share running operators only if no query suffers."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def make_world(nodes: int, seed: int, **settings: dict[str, object]) -> World:
 
 
 def submit_at_once(world: World, queries: int) -> tuple[list[str], int]:
-    """Queries that share nothing but sources, two at each agent, all in one instant: what went wrong, and the fullest host ever."""
+    """Submits queries that share only sources, two at each agent, all at the same time; returns the errors, and the fullest host's load."""
     nodes = len(world.nodes)
     for number, node in enumerate(world.nodes):
         world.submit(SOURCE.format(number=number, node=node, rate=20))
@@ -53,12 +53,12 @@ def test_queries_placed_at_the_same_time_find_the_room_there_is(seed):
     assert fullest <= SLOTS
     world.run(11.0)
     assert [agent.execution.operators.room.reservations.held(world.now + 1e9) for agent in world.agents] == [0] * 6, (
-        "no room is kept for good"
+        "no reservation may remain"
     )
 
 
 def test_without_reservations_queries_placed_at_the_same_time_refuse_each_other():
-    """So that the test above is about something."""
+    """Shows that the test above can fail."""
     world = make_world(6, 2, engine={"batch_interval_s": 0.5, "operators_max": SLOTS}, hosting={"reservation_s": 0.0})
 
     failed, fullest = submit_at_once(world, 12)
@@ -78,17 +78,17 @@ def test_room_asked_for_by_a_taker_that_has_crashed_is_free_again_in_time():
     world.kill(0)
 
     world.run_until(lambda: room.reservations.held(world.now) == 0, 13, "the room is free again")
-    assert room.free_slots(world.now) == slots, "the query of the crashed taker has come to nothing"
+    assert room.free_slots(world.now) == slots, "the query of the crashed home must not run"
 
 
 def explained(world: World, at: int) -> list[str]:
-    """Kinds of the unpinned operators for which running ones would serve."""
+    """Returns the kinds of the unpinned operators that could be shared with running ones."""
     plan = world.ask(at, "explain", sql=WINDOWED.format(number=0, seconds=1))
     return sorted(row["kind"] for row in plan["operators"] if row["reuse"] is not None and not row["pinned"])
 
 
 def hosting(world: World, query: str) -> set[str]:
-    """Nodes of everything that a query uses but its sink."""
+    """Returns the nodes of all operators of a query except its sink."""
     row = next(row for row in world.ask(0, "queries") if row["id"] == query)
     return {operator["node"] for operator in row["operators"] if operator["kind"] != "sink"}
 
@@ -108,7 +108,7 @@ def test_a_busy_host_does_not_share_and_the_new_query_gets_its_own_operators():
     second = world.submit(WINDOWED.format(number=0, seconds=1), at=3)
     row = next(row for row in world.ask(3, "queries") if row["id"] == second)
     assert {operator["kind"] for operator in row["operators"] if not operator["pinned"] and not operator["reused"]} == {"window", "map"}
-    assert world.rows(second, at=3, count=5), "it gets its answers all the same"
+    assert world.rows(second, at=3, count=5), "the second query must get its answers nevertheless"
     windows = [row for number in range(4) for row in world.ask(number, "operators") if row["kind"] == "window"]
     assert sorted(window["queries"] for window in windows) == sorted([[first], [second]])
 
@@ -150,10 +150,10 @@ def test_an_operator_that_waits_for_a_consumer_is_not_given_another():
 
     world.partition([[0]])
     world.run(15.0)
-    assert "window" not in explained(world, at=3), "what feeds the lost consumer has no credit"
+    assert "window" not in explained(world, at=3), "the operator that feeds the lost consumer has no credit"
 
     second = world.submit(WINDOWED.format(number=0, seconds=1), at=3)
-    assert world.rows(second, at=3, count=20), "the new query does not wait with it"
+    assert world.rows(second, at=3, count=20), "the new query must not wait for the lost consumer"
     world.heal()
     tail = world.tail(first)
     seen = len(tail.rows)
@@ -164,7 +164,7 @@ def test_an_operator_that_waits_for_a_consumer_is_not_given_another():
 
 @pytest.mark.parametrize(("times", "shared"), [(1.5, False), (2.5, True)])
 def test_a_thin_uplink_does_not_carry_one_copy_more(times, shared):
-    """A join that sends more than it takes: its answers leave the host once, and a limit lets them leave twice, or not."""
+    """A join sends more than it receives. Its answers leave the host once; the uplink's limit allows a second copy, or not."""
     query = """SELECT a.ts, a.key, a.value AS one, b.value AS two FROM s0 AS a JOIN s0 AS b
         ON a.key = b.key AND b.ts BETWEEN a.ts - INTERVAL '1 second' AND a.ts"""
 

@@ -1,4 +1,4 @@
-"""A source that is up and silent holds back windows and joins, unless it says after how long it may be taken as idle."""
+"""A running but silent source holds back windows and joins, unless its option says after which time it counts as idle."""
 
 import pytest
 
@@ -20,7 +20,7 @@ IDLE = ", idle_after = '5 seconds'"
 
 
 def run(sql: str, option: str, disorder: str = "0 s", ahead_rows_max: int = 4_000_000) -> tuple[World, list[tuple[object, ...]]]:
-    """The answers after forty seconds; the silent source gives its first row at once and the second after a hundred."""
+    """Returns the answers after 40 s; the silent source gives its first row at once and the second after 100 s."""
     world = settled_world(3, seed=3, settings=SETTINGS | {"engine": {"ahead_rows_max": ahead_rows_max}})
     sources = SOURCES.format(busy=world.nodes[0], silent=world.nodes[1], disorder=disorder, option=option)
     tail = world.tail(world.submit(sources + sql, at=2), 2)
@@ -31,13 +31,13 @@ def run(sql: str, option: str, disorder: str = "0 s", ahead_rows_max: int = 4_00
 @pytest.mark.parametrize("sql", [COUNTED, JOINED])
 def test_a_silent_source_holds_answers_back_until_it_is_idle(sql: str) -> None:
     _, held = run(sql, "")
-    assert len(held) <= (100 if sql == JOINED else 1), "the watermark of the silent source stands where its one row was"
+    assert len(held) <= (100 if sql == JOINED else 1), "the watermark of the silent source must stay at its only row"
     _, flowing = run(sql, IDLE)
-    assert len(flowing) >= 30 * (100 if sql == JOINED else 1), "about five seconds, the delay and a window behind the clock"
+    assert len(flowing) >= 30 * (100 if sql == JOINED else 1), "answers must be about five seconds, the delay and a window behind the clock"
 
 
 def test_an_idle_source_lets_go_of_the_other_side_of_a_join() -> None:
-    """At most 1,000 rows may wait for it, ten seconds' worth: as long as it was silent, the busy source was held back."""
+    """At most 1,000 rows, those of ten seconds, may wait for the silent source; without idleness it would hold the busy source back."""
     world, rows = run(JOINED, "", ahead_rows_max=1000)
     assert _sent(world) < 2500
     held = [str(row["reason"]) for agent in range(3) for row in world.ask(agent, "operators")]

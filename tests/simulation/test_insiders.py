@@ -1,4 +1,4 @@
-"""A member of the overlay says all that there is to say about operators, links, migrations and queries of others. Nobody believes it."""
+"""A member sends every possible message about operators, links, migrations and queries of others. No agent believes it."""
 
 import typing
 from collections.abc import Iterator
@@ -47,11 +47,11 @@ QUERIES = (
 COMPLETE_FROM = "2026-01-01T00:00:03"
 """The second query shares the first one's sources, and so misses their first rows."""
 NOT_TRIED = {"PushPull", "CatalogUpdate", "Drop", "KeyInstall", "KeyUse", "KeyRemove"}
-"""Any member may do these in earnest: people at any agent drop queries, change keys and names."""
+"""Messages that every member may send: users of any agent drop queries, and change keys and names."""
 
 
 class Overlay:
-    """Two queries, taken by one agent, over sources on two others."""
+    """Two queries, whose home is one agent, over sources on two others."""
 
     def __init__(self, nodes: int = 6) -> None:
         self.world = settled_world(nodes, seed=9, settings={"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}})
@@ -69,11 +69,11 @@ class Overlay:
         return [sorted(str(row) for row in tail.rows if str(row[0]) >= COMPLETE_FROM) for tail in self.tails]
 
     def counted(self, *names: str) -> dict[str, int]:
-        """Counters of all agents together."""
+        """Returns the sums of counters over all agents."""
         return {name: sum(agent.access.authority.counters.get(name, 0) for agent in self.agents) for name in names}
 
     def move_one(self, besides: Agent | None = None) -> bool:
-        """Begin to move some operator that may, to the next agent that may have it."""
+        """Starts the migration of a movable operator to the next agent that may host it."""
         agents = [agent for agent in self.agents if agent is not besides]
         for number, agent in enumerate(agents):
             for operator in agent.execution.engine.instances:
@@ -89,7 +89,7 @@ def rows_on_one_node() -> list[list[str]]:
 
 
 def test_an_honest_overlay_refuses_nothing():
-    """Operators move, are shared, dropped, and handed on by one that leaves."""
+    """Operators move, are shared and dropped, and are handed over by an agent that leaves."""
     overlay = Overlay()
     moved = 0
     for _ in range(6):
@@ -105,7 +105,7 @@ def test_an_honest_overlay_refuses_nothing():
 
 
 def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
-    """All that a member could say to an agent about operators, links and queries that are none of its own."""
+    """Yields every message that a member could send to an agent about operators, links and queries of others."""
     me, query = evil.name, next(iter(home.queries.owned.records))
     mine = User(f"{me}.0000001.01", me)
     for instance in list(victim.execution.engine.instances.values()):
@@ -188,14 +188,14 @@ def stolen(instance: Instance, name: str) -> OperatorSpec:
 
 
 def example(kind: type) -> Any:
-    """Some value of an answer's type."""
+    """Returns a value of an answer's type."""
     empty: dict[Any, Any] = {str: "", bytes: b"", int: 0, float: 0.0}
     fields = msgspec.structs.fields(kind)
     return kind(**{f.name: empty.get(f.type, {} if typing.get_origin(f.type) is dict else ()) for f in fields if f.required})
 
 
 def say(evil: Agent, victim: Agent, message: Any, answers: list[tuple[Any, Any]]) -> None:
-    """Every message is said in every way that there is."""
+    """Sends a message in every possible way."""
     evil.network.directory.send(victim.name, message)
     if not isinstance(message, Data):
         evil.network.directory.request(victim.name, message, lambda result, message=message: answers.append((message, result)))  # type: ignore[misc]
@@ -231,17 +231,17 @@ def test_a_member_that_says_everything_about_others_changes_no_row_and_drops_not
             assert isinstance(answer, UnsupportedError), (message, answer)
         elif isinstance(answer, AuthorityError):
             assert rule.who in str(answer), (message, answer)
-    assert all(evil.network.peers.is_connected(agent.network.address) for agent in victims), "whoever says nonsense is not cut off for it"
+    assert all(evil.network.peers.is_connected(agent.network.address) for agent in victims), "a refused sender must stay connected"
 
 
 def is_bound(kind: type) -> bool:
-    """Tells whether it matters who says it, in this story: for candidates and reservations it does, for tables and questions not."""
+    """Tells whether a message's sender matters in this story: it does for candidates and reservations, not for tables and questions."""
     rule = TABLE[kind]
     return (rule.way is not Way.ANSWER and not rule.who.startswith("any member")) or kind in (CandidateAsk, Lock, Prepare)
 
 
 def test_a_connection_in_anothers_name_from_elsewhere_is_not_believed():
-    """It holds the cluster key and the name; the address is that of another machine."""
+    """The connection has the cluster key and the name, but comes from the address of another machine."""
     overlay = Overlay()
     world, home = overlay.world, overlay.agents[HOME]
     world.run(1.0)
@@ -261,7 +261,7 @@ def test_a_connection_in_anothers_name_from_elsewhere_is_not_believed():
 
     assert isinstance(answers[0], AuthorityError)
     assert "does not come from the address" in str(answers[0])
-    assert not isinstance(answers[1], SbonError), "what any member may ask it may ask"
+    assert not isinstance(answers[1], SbonError), "questions that any member may ask must be answered"
     assert sender.access.authority.counters["messages_refused_Acknowledge"] == 1
     assert window.id in host.execution.engine.instances
     forger.close()
@@ -269,7 +269,7 @@ def test_a_connection_in_anothers_name_from_elsewhere_is_not_believed():
 
 
 class Silent:
-    """Takes what connections tell, and does nothing."""
+    """A connection handler that does nothing."""
 
     def message(self, connection: Any, payload: bytes) -> None: ...
     def data(self, connection: Any, data: Data) -> None: ...
@@ -301,7 +301,7 @@ def test_what_this_release_does_not_know_is_answered_and_the_connection_stands(p
 
 
 def test_rows_of_the_next_host_are_believed_though_the_old_one_dies_before_it_can_tell():
-    """It has named the next host when it asked the neighbours to keep still."""
+    """The old host has named the next host when it locked the neighbours."""
     overlay = Overlay()
     world, new = overlay.world, overlay.agents[4]
     first, window = next(
@@ -314,7 +314,7 @@ def test_rows_of_the_next_host_are_believed_though_the_old_one_dies_before_it_ca
     untold = (Moved,)
     old.network.directory.request = lambda node, message, *rest: None if isinstance(message, untold) else ask(node, message, *rest)  # type: ignore[method-assign]
     move(overlay, window, old, new)
-    # The sources hear of it from the old host, to which they send, and the taker of the query has not heard of it when that dies.
+    # The sources hear of the move from the old host, to which they send; the query's home has not heard of it when that host dies.
     world.run_until(lambda: any(end.node == new.name for agent in overlay.agents for _, end in agent.execution.flow.ends.beside(window)))
     world.kill(3)
     before = len(overlay.tails[0].rows)
@@ -323,7 +323,7 @@ def test_rows_of_the_next_host_are_believed_though_the_old_one_dies_before_it_ca
 
 
 def move(overlay: Overlay, operator: str, here: Agent, there: Agent) -> None:
-    """Move an operator, until it runs there."""
+    """Moves an operator, and waits until it runs there."""
     overlay.world.run_until(lambda: here.execution.migrations.may_migrate(operator), 30)
     here.execution.migrations.migrate(operator, there.name, "moved by the test")
     found = there.execution.engine.instances

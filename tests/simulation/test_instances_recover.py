@@ -1,4 +1,4 @@
-"""Queries with several instances heal like others: what ran on a crashed host runs again, with its part of the keys."""
+"""Queries with several instances heal like others: operators of a crashed host run again, with their part of the keys."""
 
 from collections import Counter
 from pathlib import Path
@@ -21,7 +21,7 @@ class Dealt(Story):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """The answers without a crash, of one instance."""
+    """Returns the answers of one instance without a crash."""
     return Story(tmp_path_factory.mktemp("undisturbed"), BY_KEY).answers()
 
 
@@ -53,7 +53,7 @@ STEP_ROWS = 4
 
 
 class Narrow(Dealt):
-    """The same over links that carry one batch at a time, so that the answers to one watermark take a while."""
+    """The story with links that carry one batch at a time, so that the answers to one watermark take a while."""
 
     LINKS: ClassVar[Layer] = {"window_batches": 1}
 
@@ -61,7 +61,7 @@ class Narrow(Dealt):
 def test_a_merge_that_crashes_between_two_batches_of_one_watermark_says_that_answers_may_come_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its consumer has some of the answers, and its feeders have not heard that it has taken in what these were made of."""
+    """Its consumer has some of the answers, but the inputs of these answers are not acknowledged to its feeders."""
     for module, name in ((merge, "STEP_ROWS"), (merge, "FRAME_ROWS_MAX"), (ranges, "RANGE_ROWS"), (ranges, "PIECE_ROWS")):
         monkeypatch.setattr(module, name, STEP_ROWS)
     whole = Story(tmp_path / "undisturbed", BY_MANY_KEYS).answers()
@@ -82,7 +82,7 @@ def test_a_merge_that_crashes_between_two_batches_of_one_watermark_says_that_ans
     world.heal()
 
     found = Counter((start, key) for start, key, _, _ in story.answers())
-    assert {row for row, times in found.items() if times > 1}, "answers come twice: that is what must be said"
+    assert {row for row, times in found.items() if times > 1}, "answers come twice, which the query must report"
     assert found.keys() <= {(start, key) for start, key, _, _ in whole}
     assert len({start for start, _ in (Counter((start, key) for start, key, _, _ in whole) - found) + (found - Counter(found.keys()))}) <= 2
     assert not record.health.healing.account.is_exact

@@ -1,4 +1,4 @@
-"""A join takes no more of an input that is too far ahead of the other: what it keeps is bounded, the sources wait, nothing is lost."""
+"""A join stops reading an input that is too far ahead of the other: its state is bounded, the sources wait, and no row is lost."""
 
 import pytest
 
@@ -20,7 +20,7 @@ AHEAD_ROWS_MAX = 600
 
 
 def run(sql: str, *, cut: bool) -> tuple[list[str], list[tuple[int, ...]], list[str]]:
-    """The rows of the sink, sorted; what the join kept of each side, and why it waited, from time to time."""
+    """Returns the rows of the sink, sorted; and samples of the rows that the join keeps of each side, and of the reasons why it waits."""
     settings = {"engine": {"batch_interval_s": 0.1, "ahead_rows_max": AHEAD_ROWS_MAX}, "optimiser": {"enabled": False}}
     world = settled_world(3, seed=3, settings=settings)
     left, right = world.nodes[0], world.nodes[2]
@@ -58,7 +58,7 @@ def test_a_join_holds_back_the_input_that_is_ahead(name: str) -> None:
 
 
 def test_a_stream_that_is_joined_with_its_own_windows_is_never_held_back() -> None:
-    """Both sides come from one source: to hold one back would hold back the other."""
+    """Both sides come from one source, so holding back one side would hold back the other."""
     own = """SELECT l.ts, v.n FROM l JOIN
              (SELECT window_end, key, count(*) AS n FROM TUMBLE(l, ts, INTERVAL '5 s') GROUP BY window_end, key) AS v
              ON l.key = v.key AND v.window_end BETWEEN l.ts AND l.ts + INTERVAL '5 s'"""

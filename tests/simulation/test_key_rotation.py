@@ -1,4 +1,4 @@
-"""A cluster changes its key while its agents probe each other: nobody is lost, and who missed it is told."""
+"""A cluster changes its key while agents probe each other: no member is lost, and an agent that missed the change reports it."""
 
 import base64
 import json
@@ -72,9 +72,9 @@ def test_a_cluster_of_eight_changes_its_key_without_losing_anybody(tmp_path, pau
     assert all(statuses(world, at) == {"alive"} for at in range(8))
     numbers = [row[1] for row in tail.rows]
     assert len(numbers) > 200
-    assert numbers == list(range(len(numbers))), "a stream goes on through the change, without a gap"
+    assert numbers == list(range(len(numbers))), "a stream must continue through the change, without a gap"
     if pause_s:
-        # Without a pause, what was sealed with the old key and is still under way is refused: lost as datagrams may be.
+        # Without a pause, datagrams in transit that are sealed with the old key are refused, as if they were lost.
         assert [world.ask(at, "status")["counters"]["datagrams_refused"] for at in range(8)] == [0] * 8
     world.close()
     told = [event["event"] for event in events(tmp_path)]
@@ -155,15 +155,15 @@ def test_an_agent_that_was_down_meanwhile_is_told_that_it_holds_no_valid_key(tmp
     assert f"only key {OLD_ID}" in problem
     assert str(world.key_files[5]) in problem
     assert "sbon reload" in problem
-    assert world.ask(5, "keys", action="list")["problem"] == problem  # no virtual time passes: nobody else has refused meanwhile
+    assert world.ask(5, "keys", action="list")["problem"] == problem  # no virtual time passes, so no other agent has refused datagrams
     assert world.ask(0, "status")["problem"] is None
     said = [event for event in events(tmp_path) if event["event"] == "keys.outdated"]
-    assert len(said) == 1, "once a minute"
+    assert len(said) == 1, "logged once a minute"
     assert said[0]["reason"].partition("holds")[2] == problem.partition("holds")[2]
 
     world.partition([[5]])
     world.run(100)
-    assert world.ask(5, "status")["problem"] is None, "silence is no refusal"
+    assert world.ask(5, "status")["problem"] is None, "missing answers are no refusal"
     world.heal()
     world.agents[5].use_keys(world.agents[0].key_ring)  # as `sbon reload` does
     world.settle()
@@ -189,7 +189,7 @@ def test_members_that_are_left_out_get_no_new_key_and_fall_out_with_the_old_one(
             assert node["ids"] == ([] if left_out else list(after[action]))
             assert (node["error"] or "").startswith("left out") is left_out
         world.run(5.0)
-        assert [agent.key_ring.ids for agent in world.agents[6:]] == [(OLD_ID,)] * 2, "nothing else hands it on"
+        assert [agent.key_ring.ids for agent in world.agents[6:]] == [(OLD_ID,)] * 2, "nothing else may distribute the key"
 
     world.run(60.0)
     assert [agent.key_ring.ids for agent in world.agents[6:]] == [(OLD_ID,)] * 2

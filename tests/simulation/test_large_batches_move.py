@@ -1,4 +1,4 @@
-"""A batch may be larger than a frame between hosts while its consumer is on the same host; when that moves, the batch must follow."""
+"""A batch may be larger than a frame while its consumer is on the same host; when the consumer moves, the batch must follow."""
 
 from typing import Any
 
@@ -37,13 +37,13 @@ def test_what_waited_for_a_consumer_here_reaches_it_elsewhere_however_large_it_i
     agents = [agent for agent in world.agents if isinstance(agent, Agent)]
     here, window = next((a, i) for a in agents for i in a.execution.engine.instances.values() if isinstance(i.spec.params, WindowParams))
     output = next(iter(window.outputs.values()))
-    assert output.node == here.name, "the projection is where the window is"
+    assert output.node == here.name, "the projection must be on the window's host"
     away = next(number for number, agent in enumerate(agents) if agent is not here and number)
     records: list[Any] = []
     here.execution.migrations.migrate(output.link.target, world.nodes[away], "tried by the test", records.append)
     leaving = here.execution.migrations._leaving[output.link.target]
     world.run_until(lambda: leaving.steps.phase.value == "transferring", 30)
-    world.partition([[away]])  # for so long that a window closes
+    world.partition([[away]])  # long enough that a window closes
     world.run_until(lambda: output.sender.memory_bytes > 100_000, 10)
     world.heal()
     world.run_until(lambda: bool(records), 60)

@@ -1,4 +1,4 @@
-"""Queries with `max_latency`: they keep it while sources and hosts do what was expected of them, and name the one that does not."""
+"""Queries with `max_latency` keep it while sources and hosts behave as expected, and name the one that does not."""
 
 from collections.abc import Iterator
 
@@ -43,7 +43,7 @@ def learn(world: World) -> None:
 
 
 def rows(world: World, query: str, seconds: int) -> Iterator[dict[str, object]]:
-    """Yields what the home says of a query, each second."""
+    """Yields the home's row of a query, each second."""
     for _ in range(seconds):
         world.run(1.0)
         yield next(row for row in world.ask(HOME, "queries") if row["id"] == query)
@@ -85,7 +85,7 @@ def test_a_source_that_gives_more_than_it_declares_is_named():
 
 
 def test_an_operator_of_a_bounded_query_does_not_move_to_a_host_without_time_for_its_work():
-    """The window is at the sink and would go to its source, where others leave 0.04 of two cores. The load is not part of the cost here."""
+    """The window is at the sink and would move to its source, where 0.04 of two cores are free. Load is not part of the cost here."""
     places = {}
     for bound in ("", ", max_latency = '450 ms'"):
         world = make_world(

@@ -1,4 +1,4 @@
-"""Members of a later release in an overlay of this one: what they add to messages is passed over, and they are understood."""
+"""Members of a later release in an overlay of this release: agents skip their additions to messages, and understand the rest."""
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ def envelope(raw: list) -> list:
 
 
 def later(data: bytes) -> bytes:
-    """The message as a later release might write it: more fields in every array, more bytes in vitals, further kinds of news."""
+    """Returns the message as a later release might write it: more fields in every array, more bytes in vitals, new kinds of news."""
     raw = msgspec.msgpack.decode(data[1:])
     if isinstance(raw[0], int):
         raw[1] = envelope(raw[1])
@@ -34,7 +34,7 @@ def later(data: bytes) -> bytes:
 
 
 class LaterWorld(World):
-    """Some members speak as a later release; they read as this one does."""
+    """A world in which some members write messages of a later release, but read as this release does."""
 
     def speak_later(self, names: list[str]) -> None:
         self.later = set(names)

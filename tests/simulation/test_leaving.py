@@ -1,4 +1,4 @@
-"""Agents that are told to leave hand their operators over first: the answers are those of a run on one node, and nobody waits in vain."""
+"""Agents that leave hand their operators over first: the answers equal those of a run on one node, and no caller waits in vain."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ JOIN r ON w.key = r.key AND r.ts BETWEEN w.window_end - INTERVAL '200 millisecon
 """
 TAKER, LEFT, RIGHT = 0, 1, 2
 AT_ONCE_S = 1.5
-"""More than a goodbye takes."""
+"""Upper bound for the time of a departure without operators."""
 
 
 def make_world(nodes: int, seed: int, **settings: Any) -> World:
@@ -41,7 +41,7 @@ def make_world(nodes: int, seed: int, **settings: Any) -> World:
 
 @cache
 def alone() -> list[str]:
-    """The answers of a run on one node."""
+    """Returns the answers of a run on one node."""
     world = make_world(1, seed=1)
     tail = begin(world)
     world.run_until(lambda: tail.finished, 60)
@@ -59,7 +59,7 @@ def movable(world: World, node: int) -> list[str]:
 
 
 def move(world: World, operator: str, to: int) -> None:
-    """Put an operator on a node."""
+    """Moves an operator to a node."""
 
     def host() -> Any:
         return next((agent for agent in world.agents if agent is not None and agent.execution.migrations.may_migrate(operator)), None)
@@ -72,7 +72,7 @@ def move(world: World, operator: str, to: int) -> None:
 
 
 def gather(world: World, *hosts: int) -> None:
-    """Put the movable operators on these nodes, in turn."""
+    """Moves the movable operators to these nodes, in turn."""
     operators = sorted(operator for node in range(len(world.nodes)) for operator in movable(world, node))
     assert len(operators) >= 2, "windows and join"
     for number, operator in enumerate(operators):
@@ -92,7 +92,7 @@ def test_a_host_that_leaves_in_the_midst_of_a_stream_changes_no_answer(seed: int
     world.run(1.0 + 0.37 * seed)
     leaving = world.agents[3]
     assert sum(i.operator.state_rows for i in leaving.execution.engine.instances.values() if i.operator is not None) > 0, (
-        "it has something to lose"
+        "the leaving agent must have state"
     )
 
     world.leave(3)
@@ -133,13 +133,13 @@ def test_hosts_that_leave_one_after_another_hand_over_what_lost_a_source_with_th
 
     world.leave(LEFT)
     world.run_until(lambda: not world.alive(LEFT), 10)
-    world.start(LEFT)  # and is back, without the source
+    world.start(LEFT)  # it comes back without the source
     world.run_until(lambda: f"is not on {world.nodes[LEFT]}" in query_row(world)["reason"], 60)
     rows = len(tail.rows)
     for host in (3, 4, 5):
         agent = world.agents[host]
         world.leave(host)
-        world.run_until(lambda host=host: not world.alive(host), 25)  # rows have come within seconds: the loss is not believed at once
+        world.run_until(lambda host=host: not world.alive(host), 25)  # rows came seconds ago, so the loss is not declared at once
         assert not agent.optimisers.leaving.stayed
         world.start(host)
         world.run(3.0)
@@ -158,7 +158,7 @@ def test_a_candidate_that_refuses_is_not_the_last_one():
     def refuse(node: int) -> Callable[..., None]:
         def prepare(message: Any, respond: Any, *, is_leaving: bool) -> None:
             refused.append(node)
-            raise PlacementError("it takes nothing")
+            raise PlacementError("refused by the test")
 
         return prepare
 
@@ -228,7 +228,7 @@ def test_when_time_is_up_it_says_goodbye_with_what_is_left():
     tail = begin(world)
     gather(world, 3)
     world.run(1.0)
-    for node in (0, 1, 2, 4):  # takes the state and never says that it has had its effect
+    for node in (0, 1, 2, 4):  # accepts the state and never confirms it
         world.agents[node].execution.migrations._arrivals.chunk = lambda message, respond: None
     began, leaving = world.now, world.agents[3].optimisers.leaving
 

@@ -1,4 +1,5 @@
-"""Lookup tables among agents: the file is on one, the stream on another, the join moves; changes of the file reach it, damage does not."""
+"""Lookup tables in overlays: file, stream and join are on different agents, and the join moves; it gets changes of the file, but no
+damaged ones."""
 
 import os
 from pathlib import Path
@@ -25,7 +26,7 @@ SELECT window_end, name, COUNT(*) AS n FROM TUMBLE(j, ts, INTERVAL '1 s') GROUP 
 
 
 class Overlay:
-    """Four agents; the file lies on the third."""
+    """Four agents; the file is on the third."""
 
     def __init__(self, folder: Path, seed: int, rows: int = 600, **settings: Any) -> None:
         self.world = settled_world(4, seed=seed, data_dir=folder, settings={"optimiser": {"enabled": False}, **settings})
@@ -35,7 +36,7 @@ class Overlay:
         self.sql = SQL.format(stream=self.world.nodes[1], table=self.world.nodes[2], rows=rows)
 
     def write(self, rows: str) -> None:
-        """Put a new file in the place of the old one."""
+        """Replaces the file."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(f"id,name\n{rows}")
         os.replace(fresh, self.file)
@@ -54,7 +55,7 @@ def names(count: int, suffix: str = "") -> str:
 
 
 def oracle(file: Path, sql: str, rows: list[tuple[Any, ...]]) -> list[str]:
-    """DuckDB's answer over the rows of the stream."""
+    """Returns DuckDB's answer over the rows of the stream."""
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE s (ts TIMESTAMP, key BIGINT, value DOUBLE)")
         connection.executemany("INSERT INTO s VALUES (?, ?, ?)", rows)
@@ -65,7 +66,7 @@ def oracle(file: Path, sql: str, rows: list[tuple[Any, ...]]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
-    """The rows of the stream, which follow from the seed of its source."""
+    """Returns the rows of the stream, which depend only on the seed of its source."""
     alone = Overlay(tmp_path_factory.mktemp("alone"), 1)
     tail = alone.query("SELECT ts, key, value FROM s")
     alone.world.run_until(lambda: tail.finished, 60.0)
@@ -105,7 +106,7 @@ def test_rows_meet_the_version_of_the_file_that_has_come(tmp_path: Path) -> None
     overlay.write(names(10, " new"))
     overlay.world.run_until(lambda: bool(tail.rows) and str(tail.rows[-1][3]).endswith("new"), 10.0, "the new version")
     suffixes = [str(row[3]).split()[-1] for row in tail.rows]
-    assert suffixes == sorted(suffixes, reverse=True), "rows behind the first new one met the old version"
+    assert suffixes == sorted(suffixes, reverse=True), "rows after the first with the new version met the old one"
     overlay.file.unlink()
     overlay.world.run_until(lambda: "sites.csv cannot be read: No such file" in overlay.reasons(), 10.0, "the word that it is gone")
     overlay.write("x,broken\n")
@@ -125,7 +126,7 @@ def test_the_last_version_stays_in_force_when_the_node_of_the_file_is_killed(tmp
     )
     there = overlay.world.agents[2]
     assert there is not None
-    assert join.id not in there.execution.engine.instances, "the file's node has more than the file"
+    assert join.id not in there.execution.engine.instances, "the join must not be on the file's node"
     overlay.world.kill(2)
     overlay.world.run_until(lambda: len(tail.rows) >= 3000 and len({str(row[:3]) for row in tail.rows}) == 3000, 120.0, "all rows")
     assert all(row[3] is not None for row in tail.rows)
@@ -149,7 +150,7 @@ def test_a_query_whose_table_cannot_be_read_is_refused_with_the_reason(tmp_path:
 
 @pytest.mark.parametrize("where", [0, 2], ids=["the join lives", "the join is lost, too"])
 def test_a_table_is_read_again_after_a_crash_of_its_host_and_changes_reach_the_join(tmp_path: Path, where: int) -> None:
-    """Its source has promised the end of event times long before: that does not mean that it is not needed any more."""
+    """The table's source has sent its last watermark long before, but is still needed."""
     overlay = Overlay(tmp_path, 3, rows=100_000, engine={"heal": True})
     overlay.write(names(10))
     world, tail = overlay.world, overlay.query(BOTH)
@@ -167,4 +168,4 @@ def test_a_table_is_read_again_after_a_crash_of_its_host_and_changes_reach_the_j
     came = len(tail.rows)
     world.run_until(lambda: any((row[3] or "").endswith("-new") for row in tail.rows[came:]), 20.0, "the change arrives")
     [source] = [one for one in record.specs if record.kind_of(one) == "source" and "sites" in record.text_of(one)]
-    assert f"{source} (" not in record.reason, "nothing of a table is lost"
+    assert f"{source} (" not in record.reason, "no row of the table counts as lost"

@@ -1,4 +1,4 @@
-"""A source whose host has crashed holds up nobody: not for as long as the others go on, and not where they have ended."""
+"""A source whose host has crashed holds up no operator, whether the other sources go on or have ended."""
 
 import pytest
 
@@ -45,9 +45,9 @@ def test_a_crash_behind_the_end_of_all_others_ends_the_query() -> None:
     before = len(tail.rows)
     world.kill(2)
     world.run(40.0)
-    assert not tail.finished, "it might come back from a partition"
+    assert not tail.finished, "the source might come back from a partition"
     world.run_until(lambda: tail.finished, 150)
-    assert len(tail.rows) == before + 1, "the window that had rows of both"
+    assert len(tail.rows) == before + 1, "only the window with rows of both sources may close"
 
 
 def test_a_cut_source_brings_the_rest_though_all_others_have_ended() -> None:

@@ -1,7 +1,7 @@
-"""Rows that a query counts as lost are exactly those that are missing: hosts crash while links have written rows to their disks.
+"""Rows that a query counts as lost are exactly those that are missing, if hosts crash while links have spilled rows to their disks.
 
-Rows on a disk count as safe, so that nobody else keeps them. Later the ends of the query crash, too, and work through the file once more:
-what has been lost stays lost, and nothing else is missing, or comes twice.
+Rows on a disk count as safe, so no other host keeps them. Later the ends of the query crash, too, and process the file again: lost rows
+stay lost, and no other row is missing or comes twice.
 """
 
 from pathlib import Path
@@ -38,7 +38,7 @@ ITEMS = {v: (v, v + ROWS) for v in range(ROWS)}
 
 
 def trouble(world: World, record: QueryRecord, operator: str, rng: np.random.Generator) -> None:
-    """Moves the operator to a host that is cut off from the sink for a while, and crashes."""
+    """Moves the operator to a host that is cut off from the sink for a while, and then crashes."""
     there = moved(world, record, operator, rng, (HOME, SOURCE, SINK))
     if there is None:
         return
@@ -49,7 +49,7 @@ def trouble(world: World, record: QueryRecord, operator: str, rng: np.random.Gen
 
 
 def ended(folder: Path, seed: int) -> tuple[Account, list[tuple[int, ...]]]:
-    """Takes arrays apart, has hosts crash, and returns what the query counts as lost, and the rows in its file."""
+    """Runs a query with UNNEST while hosts crash; returns the query's account of lost rows, and the rows in its file."""
     rng = np.random.default_rng(seed)
     links = {"spill_bytes": 2**20, "spill_after_s": 0.1, "window_batches": int(rng.choice([4, 8, 16]))}
     world = settled_world(6, seed=seed, data_dir=folder, settings={**SETTINGS, "links": links})
@@ -69,7 +69,7 @@ def ended(folder: Path, seed: int) -> tuple[Account, list[tuple[int, ...]]]:
 
 @pytest.mark.parametrize("numbers", seeds([[0, 6, 41]], [[*range(first, first + 20)] for first in range(1, 101, 20)]))
 def test_rows_that_are_counted_as_lost_are_exactly_those_that_are_missing(numbers: list[int]) -> None:
-    """Where an operator crashes with the sink that it feeds, the query does not count exactly, and says so: not in all of them."""
+    """If an operator crashes together with the sink that it feeds, the query cannot count exactly and reports that."""
     expected = [(v, item) for v, items in ITEMS.items() for item in items]
     counted = []
     for seed in numbers:
@@ -77,6 +77,6 @@ def test_rows_that_are_counted_as_lost_are_exactly_those_that_are_missing(number
             account, found = ended(folder, seed)
         assert unaccounted(found, expected, account) == "", seed
         if account.is_exact:
-            assert found == [row for row in expected if row in set(found)], f"{seed}: they are in order"
+            assert found == [row for row in expected if row in set(found)], f"seed {seed}: the rows must be in order"
             counted.append(account.rows)
     assert any(counted)

@@ -1,4 +1,4 @@
-"""One agent takes many queries: their names differ, all of them are watched, and each ends once."""
+"""One agent is the home of many queries: their names differ, all of them are watched, and each ends once."""
 
 import sys
 from threading import Thread
@@ -96,7 +96,7 @@ def test_ended_queries_keep_their_last_rows_within_a_bound(monkeypatch: pytest.M
         world.run_until(lambda: names[-1] in owned.register.ended, 60)
         monkeypatch.setattr(register, "ENDED_ROWS_BYTES_MAX", int(2.5 * owned.register.tails[names[-1]].kept_bytes))
     assert list(owned.register.tails) == names[-2:]
-    assert [row["id"] for row in world.ask(0, "queries")] == names, "what became of them is still told"
+    assert [row["id"] for row in world.ask(0, "queries")] == names, "their outcome must still be listed"
     with pytest.raises(SbonError, match="its rows are no longer kept; submit it again"):
         world.ask(0, "tail", query=names[0])
 

@@ -30,7 +30,7 @@ ALIVE, SUSPECT, FAILED, LEFT = MemberStatus.ALIVE, MemberStatus.SUSPECT, MemberS
 
 
 def grown(count: int, seed: int, config: MembershipConfig | None = None, *, loss: float = 0.0) -> World:
-    """An overlay that has settled."""
+    """Returns an overlay that has settled."""
     world = World(seed, config, loss=loss)
     names = world.start_many(count)
     world.run_until(lambda: world.all_alive(names), within_s=60)
@@ -112,7 +112,7 @@ def test_an_agent_that_says_goodbye_is_shown_as_left_and_never_as_failed():
     world.leave("n12")
     world.run_until(lambda: world.all_see("n12", LEFT), within_s=3)
     world.run(20)
-    assert world.nodes["n12"].machine is None  # it was told that it may close
+    assert world.nodes["n12"].machine is None  # the machine was told to close
     assert world.changes(FAILED) == []
     assert world.all_see("n12", LEFT)
 
@@ -279,7 +279,7 @@ def test_two_running_agents_of_one_name_are_told():
     world.run(60)
     assert [record for record in world.log if isinstance(record[2], NameConflict)]
     rounds = [record for record in world.log if isinstance(record[2], MemberUpdated)]
-    assert len(rounds) < 200  # it does not go on for ever
+    assert len(rounds) < 200  # the exchange must end
 
 
 def test_the_dead_are_forgotten_by_all_and_do_not_come_back():
@@ -313,9 +313,9 @@ def test_datagrams_stay_within_their_limit_with_the_longest_names_and_labels():
         world.machine(name).announce(make_digest([f"{name}{i}" for i in range(300)]), Capacity(3, 0.1))
     world.run(20)
     assert world.largest <= DATAGRAM_BYTES_MAX
-    assert world.largest > 0.7 * DATAGRAM_BYTES_MAX  # the room is used
+    assert world.largest > 0.7 * DATAGRAM_BYTES_MAX  # datagrams must be filled
     assert world.changes(FAILED) == []
-    world.run_until(lambda: world.all_alive(names), within_s=10)  # a fifth of all datagrams is lost: somebody may be under suspicion
+    world.run_until(lambda: world.all_alive(names), within_s=10)  # a fifth of all datagrams is lost, so some member may be suspected
 
 
 def test_duplicated_and_reordered_datagrams_change_nothing():
@@ -338,7 +338,7 @@ def test_an_idle_overlay_sends_only_probes_and_answers():
 
 
 def transcript(seed: int) -> str:
-    """Everything that a small overlay with faults did."""
+    """Returns everything that a small overlay with faults did."""
     world = World(seed, loss=0.05, duplication=0.05)
     world.start_many(12)
     world.run(10)
@@ -404,7 +404,7 @@ def test_no_datagram_is_addressed_to_ourselves():
 
 @pytest.mark.parametrize("seed", seeds(range(100, 102), range(102, 106)))
 def test_after_any_faults_all_tables_agree_with_the_world(seed):
-    """Crashes, departures, restarts, stalls and partitions at random, then peace: everybody knows who lives, failed and left."""
+    """After random crashes, departures, restarts, stalls and partitions end, every member knows who is alive, failed and left."""
     world = World(seed, loss=0.05, duplication=0.05)
     names = world.start_many(14)
     world.run(5)
@@ -432,7 +432,7 @@ def test_after_any_faults_all_tables_agree_with_the_world(seed):
         world.run(float(world.rng.uniform(0, 12)))
     world.heal()
     world.run(10)
-    for name in names:  # one that was cut off when it left, or came back, is not known to have; let the living meet first
+    for name in names:  # the others may not know of a member that left or came back while it was cut off; let the living ones meet first
         if expected[name] is ALIVE and world.nodes[name].machine is None:
             world.start(name, ["n00", "n01"])
     living = [name for name in names if expected[name] is ALIVE]

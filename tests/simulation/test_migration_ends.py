@@ -1,4 +1,4 @@
-"""A decided migration ends, whoever can no longer be told of it."""
+"""A decided migration ends, even if some hosts cannot be told of it any more."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def agent_of(world: World, number: int) -> Agent:
 
 
 def join_of(agent: Agent) -> str:
-    """The id of the join that it runs; empty if it runs none."""
+    """Returns the id of the join that an agent runs; empty if it runs none."""
     running = (
         one.id
         for one in agent.execution.engine.instances.values()
@@ -43,7 +43,7 @@ def join_of(agent: Agent) -> str:
 
 @pytest.fixture
 def world() -> World:
-    """A join on `HOST` of a query that `OWNER` has taken, and that runs elsewhere."""
+    """Returns a world with a join on `HOST`; the query's home is `OWNER`, and its other operators are elsewhere."""
     world = settled_world(5, seed=7, settings={"optimiser": {"enabled": False}, "engine": {"wanted_interval_s": 600.0}})
     world.submit(SQL.format(sources=world.nodes[SOURCES], sink=world.nodes[SINK]))
     world.run_until(lambda: any(join_of(agent_of(world, number)) for number in range(5)), 30.0, "the join runs")
@@ -70,7 +70,7 @@ def test_the_taker_of_its_query_is_gone(world: World) -> None:
 
 
 def test_the_new_host_has_it_no_more_when_the_word_to_run_comes_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer to the first word is lost, and the operator is gone by the second: its queries have ended meanwhile."""
+    """The reply to the first command is lost. When the second comes, the operator is gone, because its queries have ended."""
     host, other = agent_of(world, HOST), agent_of(world, OTHER)
     join, records, told = join_of(host), list[Any](), list[Activate]()
     activate = other.execution.migrations._arrivals.told_to_activate
@@ -91,7 +91,7 @@ def test_the_new_host_has_it_no_more_when_the_word_to_run_comes_again(world: Wor
 
 
 def test_half_a_state_goes_with_the_host_that_sent_it(world: World) -> None:
-    """What was not sent in full was not decided: its room is free once its host has failed, not minutes later."""
+    """A move with an incomplete state was not decided: its room is free as soon as the sending host has failed, not minutes later."""
     host, other = agent_of(world, HOST), agent_of(world, OTHER)
     join = join_of(host)
     host.execution.migrations.migrate(join, world.nodes[OTHER], "tried by the test")
@@ -106,7 +106,7 @@ def test_half_a_state_goes_with_the_host_that_sent_it(world: World) -> None:
 
 
 def test_an_attempt_that_is_called_off_while_its_operator_is_made_is_in_nobodys_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was made for the first attempt is ready only when the second one's state is on its way."""
+    """The operator made for the first attempt is ready only while the second attempt's state is being copied."""
     host, other = agent_of(world, HOST), agent_of(world, OTHER)
     join, records, late = join_of(host), list[Any](), list[Any]()
     restore = other.execution.operators.restore
@@ -138,7 +138,7 @@ def test_who_is_asked_for_an_operator_of_another_agent_says_where_it_is(world: W
 
 @pytest.mark.parametrize(("leaves", "words"), [(True, "which has left"), (False, "which failed")])
 def test_a_query_says_whether_its_host_has_left_or_failed(world: World, leaves: bool, words: str) -> None:
-    gone = SINK if leaves else HOST  # who leaves hands over what may move
+    gone = SINK if leaves else HOST  # a leaving agent hands over its movable operators
     (world.leave if leaves else world.kill)(gone)
 
     def reason() -> str:

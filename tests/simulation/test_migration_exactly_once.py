@@ -1,7 +1,7 @@
-"""Migrations under load lose and repeat nothing: every sink's rows equal those of the same query run on one node.
+"""Migrations under load neither lose nor repeat rows: every sink's rows equal those of the same query run on one node.
 
-Every seed is another overlay with other troubles; see `sbon_testbed.exactly_once.story`. The first words of a failure message are the seed.
-`sbon testbed exactly-once --seeds 2000` runs more of them.
+Every seed is another overlay with other faults; see `sbon_testbed.exactly_once.story`. Failure messages begin with the seed. `sbon testbed
+exactly-once --seeds 2000` runs more seeds.
 """
 
 from collections.abc import Callable
@@ -32,21 +32,20 @@ def test_the_sinks_have_the_rows_of_a_run_on_one_node(first: int):
     outcomes = [tell(seed) for seed in range(first, first + SEEDS_PER_TEST)]
 
     assert [outcome.problem for outcome in outcomes if outcome.problem] == []
-    assert sum(outcome.committed for outcome in outcomes) >= SEEDS_PER_TEST, "hardly anything has moved"
+    assert sum(outcome.committed for outcome in outcomes) >= SEEDS_PER_TEST, "too few operators have moved"
     assert sum(outcome.homes for outcome in outcomes) > 0, "no home has died"
 
 
 @pytest.mark.parametrize("seed", seeds([178, 967], [204, 236, 464]))
 def test_a_seed_that_was_wrong_once_is_right(seed: int):
-    """204, 236: a next host was not believed that had called off a move of its own. 178, 464: nor one whose former host had not told the
-    consumer, as it seemed to have failed. 967: a deployment that was refused half-way and made
-    anew left rows in the file.
+    """204, 236: a next host that had called off its own move was not believed. 178, 464: neither was one whose former host had not told the
+    consumer, which seemed to have failed. 967: a deployment that was refused half-way and repeated left rows in the file.
     """
     assert tell(seed).problem == ""
 
 
 def moved(rows: Rows, number: int, by: int) -> Rows:
-    """One row elsewhere."""
+    """Moves one row to another place."""
     rest = [*rows[:number], *rows[number + 1 :]]
     return (*rest[: number + by], rows[number], *rest[number + by :])
 
@@ -65,7 +64,7 @@ def moved(rows: Rows, number: int, by: int) -> Rows:
             "union",
             lambda rows: moved(rows, 7, 1500),
             "rows are in another order, those with ('",
-        ),  # of either stream: a union may begin with either
+        ),  # a union may begin with a row of either stream
         ("first of each window", lambda rows: moved(rows, 7, 1), "column 0 falls"),
     ],
 )

@@ -1,8 +1,7 @@
-"""Whatever fails at whichever step of a migration: the operator has moved, or all is as if nothing had been asked, and no row notices.
+"""Whatever fails at any step of a migration: the operator has moved, or everything is as before the request, and all rows are right.
 
-Every phase of a migration meets every trouble: hosts that die, are cut off or slow, messages that are lost, come twice or late, a query
-that ends. The join that moves has a state of many pieces, so that its copy takes a while, and never do two copies of it run.
-"""
+Every phase of a migration meets every fault: hosts that die, are cut off or slow, messages that are lost, repeated or late, and a query
+that ends. The join that moves has a state of many pieces, so that its copy takes a while. Two copies of it must never run."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,9 +28,9 @@ OWNER, LEFT, RIGHT, HOST, OTHER, SPARE = range(6)
 PHASES = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING, Phase.COMMITTING)
 ROWS_PER_S = 10
 LONG_S, SHORT_S = 130.0, 20.0
-"""How long the streams are; the rows that they give on one node are computed once for each."""
+"""Lengths of the streams in s; the expected rows on one node are computed once for each."""
 REACH_S = 6
-"""Longest distance of rows that the join brings together."""
+"""Longest distance in event time between two joined rows."""
 SQL = """
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',
     rows_per_second = {rate}, rows = {rows}, seed = 1, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 20);
@@ -65,22 +64,22 @@ class Overlay:
             if isinstance(instance.spec.params, JoinParams)
         )
         if nodes > 1:
-            self.world.run(2.0)  # it has some state
+            self.world.run(2.0)  # so that the join has state
             self.move(HOST)
 
     @property
     def agents(self) -> list[Agent]:
-        """Those that run."""
+        """Returns the running agents."""
         return [agent for agent in self.world.agents if isinstance(agent, Agent)]
 
     def agent(self, number: int) -> Agent:
-        """One of them."""
+        """Returns an agent by its number."""
         agent = self.world.agents[number]
         assert isinstance(agent, Agent)
         return agent
 
     def running(self) -> list[str]:
-        """Where the join is active."""
+        """Returns the hosts on which the join is active."""
         active = (State.RUNNING, State.RESTING, State.PAUSED, State.FORKING, State.EXPORTED, State.FINISHED)
         return [
             a.name
@@ -89,12 +88,12 @@ class Overlay:
         ]
 
     def where(self) -> int:
-        """The number of the agent that runs it."""
+        """Returns the number of the agent that runs the join."""
         (name,) = self.running()
         return self.world.nodes.index(name)
 
     def ask(self, there: int) -> list[Any]:
-        """Ask for a migration as soon as it is possible; its record will be in the list."""
+        """Requests a migration as soon as it is possible; the returned list will get its record."""
         at = self.agent(self.where())
         self.world.run_until(lambda: at.execution.migrations.may_migrate(self.join), 60.0, "the join may move")
         records: list[Any] = []
@@ -102,7 +101,7 @@ class Overlay:
         return records
 
     def move(self, there: int) -> None:
-        """Once trouble is over; a connection that it has broken may be noticed only now, which calls one attempt off."""
+        """Moves the join after the faults; an attempt may be called off because a broken connection is noticed only now."""
         outcomes: list[str] = []
         while self.where() != there:
             assert len(outcomes) < 3, outcomes
@@ -111,19 +110,19 @@ class Overlay:
             outcomes.append(records[0].outcome)
 
     def until_phase(self, phase: Phase, records: list[Any]) -> bool:
-        """Let time pass until the migration has come so far; False if it has ended before one looked."""
+        """Lets time pass until the migration is in this phase; returns False if it ends without being seen there."""
         migrations = [agent.execution.migrations for agent in self.agents if agent.execution.migrations.is_leaving(self.join)]
         leaving = migrations[0]._leaving[self.join]
         self.world.run_until(lambda: phase.value in leaving.phases or bool(records), 60.0, f"phase {phase.value}")
         return not records
 
     def finish(self) -> list[str]:
-        """All rows, sorted, once the query has ended."""
+        """Waits for the end of the query, and returns all rows, sorted."""
         self.world.run_until(lambda: self.tail.finished, 600.0, "the query ends")
         return sorted(map(str, self.tail.rows))
 
     def assert_nothing_is_left(self) -> None:
-        """No host waits for an operator any more, keeps still for one, or logs its input."""
+        """Checks that no host waits for an operator, is locked for one, or logs its input."""
         self.world.run_until(lambda: not any(agent.execution.migrations.is_leaving(self.join) for agent in self.agents), 60.0)
         for agent in self.agents:
             assert self.join not in agent.execution.migrations._arrivals
@@ -184,7 +183,7 @@ def asked_again(overlay: Overlay) -> None:
 
 
 def full(overlay: Overlay) -> None:
-    """The new host has no room any more."""
+    """Fills the new host, so that it has no room."""
     overlay.agent(OTHER).execution.operators.room.reserve("others", 10_000, overlay.world.now)
 
 
@@ -214,7 +213,7 @@ def test_trouble_in_any_phase_leaves_the_rows_alone(name: str, one_copy: Callabl
         expected = OTHER if records[0].committed else HOST
         assert overlay.where() == expected, f"{phase.value}: {records[0].outcome or 'committed'}"
         overlay.world.settle()
-    assert not overlay.tail.finished, "the query has ended before all phases were tried"
+    assert not overlay.tail.finished, "the query ended before all phases were tested"
     overlay.world.run(25.0)
     overlay.assert_nothing_is_left()
     assert overlay.finish() == rows_on_one_node(LONG_S)
@@ -231,7 +230,7 @@ def test_the_new_host_dies(phase: Phase, one_copy: Callable[[Overlay], None]) ->
 
     if phase is Phase.COMMITTING:
         assert records[0].committed
-        assert overlay.running() == [], "what was decided stays decided: it is lost with its host"
+        assert overlay.running() == [], "a decided move stays decided, so the operator is lost with its new host"
     else:
         assert not records[0].committed
         assert overlay.finish() == rows_on_one_node(SHORT_S)
@@ -248,7 +247,7 @@ def test_the_old_host_dies(phase: Phase, one_copy: Callable[[Overlay], None]) ->
 
     assert len(overlay.running()) <= 1
     if phase is not Phase.COMMITTING:
-        assert overlay.running() == [], "not decided: it is lost with its host, as without a migration"
+        assert overlay.running() == [], "the move was not decided, so the operator is lost with its old host"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +272,7 @@ def test_a_join_that_is_lost_in_a_migration_is_made_again_and_its_query_says_wha
         assert found == whole
         return
     until = state_until(account)
-    assert until is not None, "nothing but the state is lost"
+    assert until is not None, "only the state may be lost"
     first = (until + timedelta(seconds=REACH_S)).isoformat()  # rows are compared as text, by their first column: "('2026-..."
     assert [row for row in found if row[2:] >= first] == [row for row in whole if row[2:] >= first] != []
     assert len({row for row in found if row[2:] < first}) == len([row for row in found if row[2:] < first]), "a row has come twice"
@@ -297,7 +296,7 @@ LATE_S = 2.0
 
 
 def disturb(overlay: Overlay, kind: type, what: str, nth: int) -> list[str]:
-    """Let something happen to the nth message of a kind that the host of the join sends; what has been hit is in the list."""
+    """Disturbs the nth message of a kind that the host of the join sends; the returned list gets the disturbed messages."""
     agent = overlay.agent(overlay.where())
     directory, host = agent.network.directory, agent.host
     send = type(directory).request.__get__(directory)
@@ -350,7 +349,7 @@ def test_any_message_is_lost_or_comes_twice_or_late(kind: type, one_copy: Callab
             if what == "twice" or kind in (StateChunk, Activate, Moved, Unlock):
                 assert records[0].committed, f"{kind.__name__} {nth} {what}: {records[0].outcome}"
     assert committed > 0
-    assert not overlay.tail.finished, "the query has ended before all was tried"
+    assert not overlay.tail.finished, "the query ended before all messages were tested"
     overlay.world.run(25.0)
     overlay.assert_nothing_is_left()
     assert overlay.finish() == rows_on_one_node(LONG_S)

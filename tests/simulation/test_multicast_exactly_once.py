@@ -1,8 +1,9 @@
-"""Multicasts that are made, migrate and end while rows flow lose and repeat nothing, under loss, repetition, reordering and partitions.
+"""Multicasts that are inserted, migrate and end while rows flow neither lose nor repeat rows, under loss, repetition, reordering and
+partitions.
 
-Three queries share a window and its sources; by a seed, multicasts of whatever has several outputs are inserted at random nodes, operators
-are moved to and fro, and a fourth query comes and goes. The first query has exactly the rows of the same query run on one node, in order;
-one that joined while rows flowed has all of them from its first one on. The first words of every failure message are the seed.
+Three queries share a window and its sources. By a seed, multicasts are inserted at random nodes for operators with several outputs,
+operators move, and a fourth query comes and goes. The first query has exactly the rows of the same query run on one node, in order; a query
+that joined while rows flowed has all rows from its first one on. Failure messages begin with the seed.
 """
 
 from functools import cache
@@ -33,12 +34,12 @@ QUERIES = (
     "FROM TUMBLE(l, ts, INTERVAL '500 milliseconds') GROUP BY window_end, key) AS w WHERE n > 5",
     "SELECT ts, key, value FROM l WHERE key < 4",
 )
-"""By the agents that ask them: the first two share a window, all share the source."""
+"""Queries by the agents that submit them: the first two share a window, all share the source."""
 
 
 def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64) -> World:
     settings = {
-        "engine": {"batch_interval_s": 0.1, "heal_after_s": 300.0},  # longer than any cut: whoever is back goes on as it was
+        "engine": {"batch_interval_s": 0.1, "heal_after_s": 300.0},  # longer than any partition, so that nodes continue unchanged after it
         "optimiser": {"enabled": False, "interval_s": 1.0},
         "links": {"window_batches": window_batches},
         "membership": {"interval_s": 0.5},
@@ -58,7 +59,7 @@ def rows_on_one_node() -> tuple[list[str], ...]:
 
 
 class Gardener:
-    """Grows and cuts trees of multicasts, moves operators, lets a query pass by, and cuts nodes off, by a seed."""
+    """Inserts and removes multicasts, moves operators, starts and ends a guest query, and cuts nodes off, by a seed."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
@@ -81,7 +82,7 @@ class Gardener:
             self.heals_at = now + float(self.rng.uniform(0.5, 9.0))
 
     def change_guest(self) -> None:
-        """A query at the last node begins or ends; in a partition it may be refused."""
+        """Starts or ends a query at the last node; in a partition it may be refused."""
         node = len(self.world.nodes) - 1
         try:
             if self.guest:
@@ -97,7 +98,7 @@ class Gardener:
         return self.world.nodes[int(self.rng.integers(len(self.world.nodes)))]
 
     def insert(self) -> None:
-        """Hand a random part of some operator's outputs to a multicast that goes to a random node."""
+        """Moves a random part of some operator's outputs to a new multicast on a random node."""
         for number in self.rng.permutation(len(self.world.nodes)):
             agent = self.world.agents[number]
             for instance in list(agent.execution.engine.instances.values()):
@@ -109,7 +110,7 @@ class Gardener:
                         return
 
     def move(self) -> None:
-        """Move an operator; every other time a multicast to where it came from, where it ends."""
+        """Moves an operator; every other time it moves a multicast back to its operator's node, where the multicast ends."""
         for number in self.rng.permutation(len(self.world.nodes)):
             agent = self.world.agents[number]
             movable = [operator for operator in agent.execution.engine.instances if agent.execution.migrations.may_migrate(operator)]
@@ -162,7 +163,7 @@ def test_every_sink_has_the_rows_of_a_run_on_one_node(first: int):
             assert len(some) > (0.5 * len(everything) if query else len(everything) - 1), f"seed {seed}: query {query}"
         for of_guest in guests:
             first_row = everything.index(of_guest[0]) if of_guest else 0
-            assert of_guest == everything[first_row : first_row + len(of_guest)], f"seed {seed}: the query that passed by"
+            assert of_guest == everything[first_row : first_row + len(of_guest)], f"seed {seed}: the guest query"
         made += count(world, "multicasts_made")
         folded += count(world, "multicasts_folded")
     assert made >= SEEDS_PER_TEST, f"seeds {first} to {first + SEEDS_PER_TEST - 1}: {made} multicasts"

@@ -1,4 +1,4 @@
-"""Multicasts in whole overlays: made by the agents' own decision, shown to who asked, used by newcomers, gone when they are not needed."""
+"""Multicasts in whole overlays: agents decide to insert them, queries list them, new queries use them, and they end when not needed."""
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ PLACES = {
     "p0": (0, 0), "p1": (4, 3), "e2": (5, -3), "m0": (40, 10), "a0": (30, 60),
     "c0": (70, 0), "c1": (74, 2), "c2": (72, -5), "c3": (76, -1), "u4": (73, 1),
 }  # fmt: skip
-"""Two producers on one side of an ocean, four consumers and a node on the other; milliseconds."""
+"""Round trips in ms: two producers are on one side of an ocean, four consumers and a node on the other."""
 CONSUMERS = ("c0", "c1", "c2", "c3")
 SOURCE = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
@@ -49,7 +49,7 @@ def make_world(*, reuse: bool = True, multicast: bool = True, moves: bool = True
 
 
 def ask_everywhere(world: World, consumers: tuple[str, ...] = CONSUMERS) -> list[str]:
-    """The same query at each consumer, one after the other."""
+    """Submits the same query at each consumer, one after the other."""
     queries = []
     for consumer in consumers:
         queries.append(world.submit(QUERY, at=consumer))
@@ -58,7 +58,7 @@ def ask_everywhere(world: World, consumers: tuple[str, ...] = CONSUMERS) -> list
 
 
 def network_usage(world: World) -> float:
-    """Bytes in transit: measured rates of all links, true latencies."""
+    """Returns the bytes in transit: measured rates of all links times true latencies."""
     return sum(
         output.byte_rate.per_s * world.topology.rtt_ms[number, world.nodes.index(output.node)] / 2000.0
         for number, agent in enumerate(living(world))
@@ -68,7 +68,7 @@ def network_usage(world: World) -> float:
 
 
 def multicasts(world: World) -> dict[str, str]:
-    """Where each multicast is."""
+    """Returns the node of each multicast."""
     return {str(row["id"]): agent for agent in world.alive_nodes() for row in world.ask(agent, "operators") if row["kind"] == "multicast"}
 
 
@@ -87,14 +87,14 @@ def living(world: World) -> list[Agent]:
 
 
 def shared_window(world: World) -> tuple[Agent, str]:
-    """The operator with the most outputs, and its host."""
+    """Returns the host of the operator with the most outputs, and the operator's id."""
     counts = [(len(i.outputs), a.name, i.id) for a in living(world) for i in a.execution.engine.instances.values() if not i.is_multicast]
     _, host, operator = max(counts)
     return agent_of(world, host), operator
 
 
 def insert(world: World, there: str, count: int = 2) -> tuple[str, Agent]:
-    """Put a multicast between the shared operator and `count` of its consumers; its id, and the operator's host."""
+    """Inserts a multicast between the shared operator and `count` of its consumers; returns its id, and the operator's host."""
     agent, operator = shared_window(world)
     links = tuple(sorted(agent.execution.engine.instances[operator].outputs))[:count]
     name = agent.optimisers.multicasting.insert(Insert(operator, links, there, 0.0, 0.0, 0.0, "made by the test", ()))
@@ -138,7 +138,7 @@ def test_owners_see_the_multicasts_that_serve_their_queries_and_stay_well():
 
 @pytest.mark.soak
 def test_what_the_queries_cost_is_counted_once():
-    """Each counts its own links and its share of those to multicasts; the first also those that it brought."""
+    """Each query counts its own links and its share of the links to multicasts; the first query also counts the links that it created."""
     world = make_world()
     queries = ask_everywhere(world)
     world.run(150.0)
@@ -188,12 +188,12 @@ def test_a_newcomer_is_served_by_the_multicast_near_it():
         for name in multicasts(world).values()
         for i in agent_of(world, name).execution.engine.instances.values()
     )
-    assert network_usage(world) < 1.15 * before, "no second copy crosses the ocean"
+    assert network_usage(world) < 1.15 * before, "no second copy may cross the ocean"
     assert len(world.rows(query, "u4", 41)) >= 41
 
 
 def test_who_knows_a_link_by_its_old_source_uses_the_multicast_that_has_it():
-    """A query comes to use a whole plan while the receivers of the links have not been told: the multicast must be its too."""
+    """A new query shares a whole plan before the links' receivers know of the multicast: the query must become a user of it, too."""
     world = make_world(moves=False)
     ask_everywhere(world)
     agent, operator = shared_window(world)
@@ -209,7 +209,7 @@ def test_who_knows_a_link_by_its_old_source_uses_the_multicast_that_has_it():
     relay = agent.execution.engine.instances[name]
     assert "e2.0000001.01" in relay.users
     assert "e2.0000001.01" in relay.outputs[link].users
-    assert "e2.0000001.01" in agent.execution.engine.instances[operator].users, "and all that feeds it"
+    assert "e2.0000001.01" in agent.execution.engine.instances[operator].users, "the operators that feed it must have the new user, too"
     assert dict(answers[0].operators)[name] == agent.name
 
 
@@ -286,7 +286,7 @@ def test_the_crash_of_a_multicasts_host_costs_the_queries_behind_it_some_rows_an
 
 @pytest.mark.parametrize("cut", seeds(["c0"], ["u4"]))
 def test_who_was_cut_off_for_minutes_is_fed_again_and_gets_nothing_twice(cut):
-    """The multicast's host, or a consumer's: what feeds it lets go of it, and takes it up anew; what is left of the old way is no way."""
+    """The host of the multicast or of a consumer is cut off: its feeder drops it and connects again; remains of the old path are unused."""
     world = make_world(moves=False)
     queries = ask_everywhere(world)
     agent, operator = shared_window(world)
@@ -382,7 +382,7 @@ def test_two_runs_with_one_seed_make_the_same_multicasts():
 
 
 def test_behind_a_multicast_nobody_waits_for_a_source_that_has_crashed():
-    """Two windows share the projection beside p0; its host dies, the multicast lives on, and tells."""
+    """Two windows share the projection beside p0. Its host dies; the multicast survives and reports the loss."""
     world = make_world(moves=False, lost_input_s=5.0)
     world.submit(QUERY, at="c0")
     world.run(2.0)

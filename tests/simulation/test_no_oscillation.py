@@ -1,4 +1,4 @@
-"""Operators whose places are equally good, under noise: they must not swing."""
+"""Operators with equally good nodes must not oscillate between them under noise."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.placement_worlds import node
 
 
 def answers(ask, space, rng, sigma):
-    """Every RTT is a single ping."""
+    """Returns answers in which every RTT is a single ping."""
     return {
         name: CandidateReport(name, {peer: space.rtt_ms(name, peer) * rng.lognormal(0, sigma) for peer in ask.about}, 5)
         for name in ask.candidates
@@ -20,7 +20,7 @@ def answers(ask, space, rng, sigma):
 
 
 def migrations_in_an_hour(seed, sigma, space=None, interval_s=10.0):
-    """Two nodes that are equally good for an operator between two neighbours, every RTT a single noisy ping."""
+    """Returns the migrations of an operator between two equally good nodes; every RTT is a single noisy ping."""
     space = space or CostSpace({"left": node(0.0), "x": node(50.0, 10.0), "y": node(50.0, -10.0), "right": node(100.0)})
     rng = np.random.default_rng(seed)
     machines = {name: LocalOptimiser(OptimiserConfig(), np.random.default_rng(seed)) for name in space.names}
@@ -52,7 +52,7 @@ def test_equal_places_and_noisy_rtts_move_an_operator_at_most_once_an_hour(sigma
 
 @pytest.mark.parametrize("sigma", [0.02, 0.1])
 def test_single_late_replies_move_an_operator_at_most_once_an_hour(sigma, monkeypatch):
-    """One reply in 33 takes three times as long, so that every fourth review sees a large saving or loss that is none."""
+    """One reply in 33 takes three times as long, so that every fourth review sees a large saving or loss that does not exist."""
 
     def spiky(ask, space, rng, sigma):
         def rtt_ms(name, peer):
@@ -62,11 +62,11 @@ def test_single_late_replies_move_an_operator_at_most_once_an_hour(sigma, monkey
 
     monkeypatch.setitem(globals(), "answers", spiky)
 
-    assert max(migrations_in_an_hour(seed, sigma) for seed in range(3)) <= 1  # over 24 seeds: 0.04 an hour; 6.6 where spikes count in full
+    assert max(migrations_in_an_hour(seed, sigma) for seed in range(3)) <= 1  # over 24 seeds: 0.04 an hour; 6.6 if spikes count in full
 
 
 def test_a_change_that_lasts_moves_an_operator_all_the_same():
-    """The noise that keeps equal places apart does not hide a doubled latency."""
+    """The tolerance for noise does not hide a doubled latency."""
     rng = np.random.default_rng(3)
     before = CostSpace({"left": node(0.0), "x": node(50.0, 10.0), "y": node(50.0, -10.0), "right": node(100.0)})
     after = CostSpace({**before.coordinates, "x": node(50.0, 120.0)})

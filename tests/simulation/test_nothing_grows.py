@@ -1,4 +1,4 @@
-"""Queries that come and go, operators that move and links that break leave nothing behind in an agent."""
+"""Queries that begin and end, migrations and broken links leave no data behind in an agent."""
 
 import gc
 from collections import Counter, deque
@@ -23,14 +23,14 @@ REMEMBERED = (
     "books._use", "books.nodes._told", "books.statistics", "books.waits", "books._latencies_ms",
     "owners._heard", "promises._given", "promises._over", "former._of", "_owned._anew", "register._anew",
     "catalog._entries", "catalog._sizes",
-    "authority._reported_at_s",  # former owners that do not know yet
+    "authority._reported_at_s",  # former owners that do not know of their successors yet
 )  # fmt: skip
-"""What is kept of the past on purpose, each with a bound of its own."""
+"""Containers that keep past data on purpose, each with its own limit."""
 CYCLES = 4
 
 
 def sizes(agent: Agent) -> Counter[str]:
-    """Entries of all containers that an agent holds, by the way to them."""
+    """Returns the number of entries of every container in an agent, by its attribute path."""
     found: Counter[str] = Counter()
     seen: set[int] = set()
     waiting: list[tuple[Any, str]] = [(agent, "")]
@@ -47,13 +47,13 @@ def sizes(agent: Agent) -> Counter[str]:
             waiting += [(value, f"{path}[]") for value in thing]
         elif type(thing).__module__.startswith(("sbon_agent.", "sbon.")):
             names = [*getattr(thing, "__dict__", ()), *(name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()))]
-            # What belongs to one component is reached from others too: the agent's own name for it comes first.
+            # A component is reachable from several others: the path from the agent itself is used first.
             waiting[0:0] = [(getattr(thing, name, None), f"{path}.{name}") for name in (*names, *getattr(thing, "__struct_fields__", ()))]
     return Counter({path: count for path, count in found.items() if not any(name in path for name in REMEMBERED)})
 
 
 class Churn:
-    """An overlay in which three agents take queries and drop them, again and again."""
+    """An overlay in which three agents submit and drop queries repeatedly."""
 
     def __init__(self) -> None:
         settings = {
@@ -70,7 +70,7 @@ class Churn:
         return [agent for agent in self.world.agents if isinstance(agent, Agent)]
 
     def cycle(self) -> None:
-        """Three queries, some of whose operators move; then a cut, now and then, and the queries end."""
+        """Runs three queries, moves some of their operators, sometimes cuts a node off, and ends the queries."""
         world, self.cycles = self.world, self.cycles + 1
         taken = [(taker, world.submit(sql, at=taker)) for taker, sql in ((0, QUERIES[0]), (3, QUERIES[0]), (4, QUERIES[self.cycles % 3]))]
         for taker, query in taken:
@@ -93,10 +93,10 @@ class Churn:
         world.settle()
 
     def rest(self) -> list[Counter[str]]:
-        """Returns what the agents hold once all is over."""
+        """Returns the sizes of the agents' containers after all queries have ended."""
         self.world.run_until(lambda: not any(agent.execution.engine.instances for agent in self.agents), 120)
         self.world.run(30.0)
-        # Agents exchange their tables now and then, by connections that end when they have been idle for a while.
+        # Agents exchange their tables periodically, over connections that close when idle.
         self.world.run_until(lambda: not any(agent.network.peers._connections for agent in self.agents), 1200)
         gc.collect()
         return [sizes(agent) for agent in self.agents]
@@ -110,7 +110,7 @@ def test_what_has_ended_is_forgotten() -> None:
     for _ in range(2 * CYCLES):
         churn.cycle()
     after = churn.rest()
-    assert sum(len(agent.monitoring.measuring.migrations) for agent in churn.agents) > CYCLES, "operators have moved"
+    assert sum(len(agent.monitoring.measuring.migrations) for agent in churn.agents) > CYCLES, "operators must move"
     grown: Counter[str] = Counter()
     for then, now in zip(before, after, strict=True):
         grown.update({path: count - then[path] for path, count in now.items() if count > then[path]})

@@ -1,4 +1,4 @@
-"""Rows that would be late, in agents in virtual time: worked on, shed or deferred, with half as many rows again as there is time for."""
+"""Agents in virtual time get 1.5 times as many rows as they can process in time: late rows are processed, shed or deferred."""
 
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ SELECT * FROM counts;
 
 
 class InWindows(NumberedWords):
-    """Gives how many of each word there are in each window."""
+    """Counts each word in each window."""
 
     def update(self, rows: pl.DataFrame, states: pl.DataFrame) -> tuple[pl.DataFrame, None]:
         return super().update(rows, states)[0], None
@@ -51,14 +51,14 @@ class Story(NamedTuple):
     rows: list[tuple[Any, ...]]
     in_time: int
     figures: Figures
-    """The function's, when the last row had come."""
+    """Figures of the function after the last row."""
     moved_with_deferred_rows: int
     bytes_on_disk: int
-    """Bytes ever written to the disks."""
+    """Total bytes written to the disks."""
 
     @property
     def counts(self) -> list[tuple[Any, ...]]:
-        """Each row without its time."""
+        """Returns each row without its time."""
         return sorted(row[1:] for row in self.rows)
 
 
@@ -72,7 +72,7 @@ def tell(
     disk_bytes: int = 0,
     beside: str = "",
 ) -> Story:
-    """A source on one node, and on another a function and the sink, which have time for 1,000 of its 1,500 rows a second."""
+    """Runs a source on one node, and on another node a function and the sink, which can process 1,000 of its 1,500 rows a second."""
     latencies: list[tuple[float, int]] = []
     delivered = Figures.delivered
 
@@ -129,7 +129,7 @@ def test_without_on_miss_and_with_finish_nothing_is_left_out(finish: Story):
     assert tell("").rows == finish.rows
     assert len(finish.rows) == finish.figures.rows_in == ROWS
     assert finish.figures.shed_rows == finish.figures.deferred_rows == ()
-    assert finish.in_time < ROWS / 2  # there is too much to do
+    assert finish.in_time < ROWS / 2  # the load is too high
 
 
 def test_shed_has_more_rows_in_time_and_counts_each_that_it_leaves_out(finish: Story):

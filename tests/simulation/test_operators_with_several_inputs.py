@@ -1,7 +1,7 @@
-"""Hosts of operators without state with several inputs crash at random moments: nothing is lost and nothing comes twice.
+"""Hosts of stateless operators with several inputs crash at random moments: no row is lost or repeated.
 
-Rows of several inputs come in another order the second time, so the new copy leaves out of each input what its consumers have taken of it
-(`sbon.links.origins`). That holds for operators that are lost together, too, and for sinks that write files.
+Rows of several inputs come in another order the second time, so the new copy skips, for each input, the rows that its consumers have
+already (`sbon.links.origins`). This also holds for operators that are lost together, and for sinks that write files.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ OF_ITEMS = "(SELECT s.ts, s.v, t.item FROM s, UNNEST(s.items) AS t(item))"
 TWO_OUTPUTS = f"SELECT v, item FROM {OF_ITEMS} AS a WHERE item % 2 = 0 UNION ALL SELECT v, item FROM {OF_ITEMS} AS b WHERE item % 2 = 1"
 DEALT = f"SELECT v, COUNT(*) AS n, SUM(item) AS total FROM TUMBLE({OF_ITEMS}, ts, INTERVAL '1 second') GROUP BY window_start, v"
 ANSWERS = ("sink", "window", "merge")
-"""Kinds of operators whose hosts do not crash in stories of several operators: with them rows or a state would be lost."""
+"""Kinds of operators whose hosts do not crash in stories of several operators, as rows or a state would be lost with them."""
 ITEMS = {
     number: {v: (v, v + 10_000) if v % 3 else (v,) for v in range(1_000 * place, 1_000 * place + ROWS)}
     for place, number in enumerate(SOURCES)
@@ -50,12 +50,12 @@ ITEMS = {
 def begun(
     folder: Path, seed: int, sql: str, window_batches: int, former: int | None = None, options: str = "", *, take_over: bool = True
 ) -> tuple[World, QueryRecord]:
-    """Begins a query over files on several hosts, with a file as its sink.
+    """Starts a query over files on several hosts, with a file as its sink.
 
     Parameters
     ----------
-    former : an agent that speaks the protocol of the former release only
-    take_over : whether others may take the query over
+    former : number of an agent that speaks only the protocol of the former release
+    take_over : whether other agents may take the query over
     """
     settings = {**SETTINGS, "engine": {**SETTINGS["engine"], "take_over": take_over}, "links": {"window_batches": window_batches}}
     world = World(NODES, seed=seed, data_dir=folder, settings=settings)
@@ -74,7 +74,7 @@ def kind_of(record: QueryRecord, operator: str) -> str:
 
 
 def trouble(world: World, record: QueryRecord, operator: str, rng: np.random.Generator, others: tuple[str, ...] = ()) -> None:
-    """Moves the operator to another host, cuts that off from some of its neighbours for a while, and has it crash.
+    """Moves the operator to another host, cuts that host off from some of its neighbours for a while, and crashes it.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ def trouble(world: World, record: QueryRecord, operator: str, rng: np.random.Gen
     world.run(float(rng.uniform(0.0, 1.0)))
     cut(world, there, [number for number in (SINK, *SOURCES) if number != there and rng.random() < 0.5])
     world.run(float(rng.uniform(0.2, 2.5)))
-    # An operator that others share waits for 120 s.
+    # A shared operator waits for 120 s.
     crash(world, record, there, rng, 200.0, comes_back=there in SOURCES)
 
 
 def cut_off(world: World, record: QueryRecord, operator: str, rng: np.random.Generator) -> None:
-    """Cuts the operator off, with some of the sources, until another copy runs or not; the old copy lives on, and ends when it is back."""
+    """Cuts the operator off together with some sources, until another copy may run; the old copy survives, and ends after the partition."""
     there = moved(world, record, operator, rng, (HOME, SINK, *SOURCES))
     if there is None:
         return
@@ -109,7 +109,7 @@ def cut_off(world: World, record: QueryRecord, operator: str, rng: np.random.Gen
 
 
 def ended(folder: Path, seed: int, is_cut: bool) -> tuple[Account, Counter[tuple[int, ...]]]:
-    """Has hosts crash, or cuts them off, and returns what the query counts as lost, and the rows in its file."""
+    """Crashes hosts or cuts them off; returns the query's account of lost rows, and the rows in its file."""
     rng = np.random.default_rng(seed)
     world, record = begun(folder, seed, UNNEST, int(rng.choice([4, 8, 16])))
     operator = the_movable(record)
@@ -122,7 +122,7 @@ def ended(folder: Path, seed: int, is_cut: bool) -> tuple[Account, Counter[tuple
 
 
 def outcome(world: World, record: QueryRecord) -> tuple[Account, Counter[tuple[int, ...]]]:
-    """Waits for the end of the query, and returns what it counts as lost, and the rows in its file."""
+    """Waits for the end of the query; returns its account of lost rows, and the rows in its file."""
     finish(world, record)
     found = Counter(written(world, "k", SINK))
     world.close()
@@ -130,7 +130,7 @@ def outcome(world: World, record: QueryRecord) -> tuple[Account, Counter[tuple[i
 
 
 def of_several(folder: Path, seed: int, sql: str, options: str) -> tuple[Account, Counter[tuple[int, ...]]]:
-    """The same with several operators without state, of which some crash together."""
+    """Runs the story with several stateless operators, some of which crash together."""
     rng = np.random.default_rng(seed)
     world, record = begun(folder, seed, sql, int(rng.choice([4, 8, 16])), options=options)
     behind = {link.target for link in record.links if kind_of(record, link.source) == "unnest"}
@@ -146,7 +146,7 @@ def of_several(folder: Path, seed: int, sql: str, options: str) -> tuple[Account
 
 
 def beside_the_sink(folder: Path, seed: int, sql: str) -> tuple[Account, Counter[tuple[int, ...]]]:
-    """Moves operators to the host of the sink, and has that host crash with all of them; the sink's file tells how far it was."""
+    """Moves operators to the sink's host and crashes it with all of them; the sink's file shows how far the sink was."""
     rng = np.random.default_rng(seed)
     world, record = begun(folder, seed, sql, int(rng.choice([4, 8, 16])))
     movable = [one for one in record.specs if kind_of(record, one) in ("unnest", "map") and record.specs[one].pinned is None]
@@ -165,7 +165,7 @@ def beside_the_sink(folder: Path, seed: int, sql: str) -> tuple[Account, Counter
 
 
 def without_a_source(folder: Path, seed: int, sql: str, options: str) -> tuple[Account, Counter[tuple[int, ...]]]:
-    """Cuts a source off, has operators crash together, and lets the source come back, alive or crashed, once these run without it."""
+    """Cuts a source off, crashes operators together, and lets the source return, alive or crashed, once the operators run without it."""
     rng = np.random.default_rng(seed)
     world, record = begun(folder, seed, sql, int(rng.choice([4, 8, 16])), options=options, take_over=False)
     operator = next(one for one in record.specs if kind_of(record, one) == "unnest")
@@ -198,7 +198,7 @@ def without_a_source(folder: Path, seed: int, sql: str, options: str) -> tuple[A
 
 
 def of_two_queries(folder: Path, seed: int) -> tuple[Account, Counter[tuple[int, ...]], Counter[tuple[int, ...]], str]:
-    """Has the host of an operator crash that two queries share; returns the rows of both, and what the second one says of its own."""
+    """Crashes the host of an operator that two queries share; returns the rows of both, and the second query's reason."""
     rng = np.random.default_rng(seed)
     world, record = begun(folder, seed, UNNEST, int(rng.choice([4, 8, 16])))
     other = write_file(world, "o", UNNEST, OTHER_SINK)
@@ -214,15 +214,15 @@ def of_two_queries(folder: Path, seed: int) -> tuple[Account, Counter[tuple[int,
 
 
 def after_the_first_query(folder: Path, seed: int, is_early: bool) -> tuple[QueryRecord, Counter[tuple[int, ...]]]:
-    """Has the host of an operator crash that two queries share; the one that it was made for finishes before anything is mended for the
-    other one, which is cut off. Returns the other one, and its rows.
+    """Crashes the host of an operator that two queries share. The query that it was made for finishes before the operator is recreated for
+    the other query, which is cut off. Returns the other query's record and its rows.
 
     Parameters
     ----------
-    is_early : a file's host crashes, too, and for so long that the first query ends without it
+    is_early : a file's host crashes, too, for so long that the first query ends without it
     """
     rng = np.random.default_rng(seed)
-    world, record = begun(folder, seed, UNNEST, 200)  # the first query is not to wait for the other one
+    world, record = begun(folder, seed, UNNEST, 200)  # so that the first query does not wait for the other one
     other, operator = write_file(world, "o", UNNEST, OTHER_SINK), the_movable(record)
     there = moved(world, record, operator, rng, {HOME, SINK, OTHER_SINK, *(set(range(NODES)).difference(SOURCES) if is_early else ())})
     assert there is not None
@@ -252,8 +252,8 @@ def after_the_first_query(folder: Path, seed: int, is_early: bool) -> tuple[Quer
 
 
 def beside_a_third_query(folder: Path, seed: int) -> tuple[QueryRecord, Counter[tuple[int, ...]], QueryRecord, Counter[tuple[int, ...]]]:
-    """Has the host of an operator crash that two queries share, while a third one uses the same sources: they have another way. Returns the
-    first two with their rows."""
+    """Crashes the host of an operator that two queries share, while a third query uses the same sources, so these have another consumer.
+    Returns the first two queries with their rows."""
     rng = np.random.default_rng(seed)
     world, record = begun(folder, seed, UNNEST, int(rng.choice([4, 8, 16])))
     other = write_file(world, "o", UNNEST, OTHER_SINK)
@@ -279,13 +279,13 @@ DEALT_EXPECTED = Counter((v, len(items), sum(items)) for v, items in EXPECTED.it
 
 
 def since(found: Counter[tuple[int, ...]]) -> Counter[tuple[int, ...]]:
-    """Returns the rows that a query is to have which began after the first rows, by those that it has."""
+    """Returns the rows expected of a query that began after the first rows, judged by the rows that it has."""
     first = {place: min((v for v, _ in found if v // 1_000 == place), default=1_000_000) for place in range(len(SOURCES))}
     return Counter(row for row in ROWS_EXPECTED.elements() if row[0] >= first[row[0] // 1_000])
 
 
 def check(stories: Iterable[tuple[int, Account, Counter[tuple[int, ...]]]], expected: Counter[tuple[int, ...]], share: float) -> None:
-    """Compares rows and losses; at least this share of the stories is to count exactly."""
+    """Compares rows and losses; at least the share `share` of the stories must count exactly."""
     counted = []
     for seed, account, found in stories:
         if account.is_exact:
@@ -351,7 +351,7 @@ def test_nothing_is_lost_or_comes_twice_if_the_sink_is_lost_with_it(numbers: lis
 
 @pytest.mark.parametrize("numbers", seeds([[4]], [[*range(first, first + 20)] for first in range(1, 61, 20)]))
 def test_another_query_that_shares_it_misses_rows_at_most_and_says_so(numbers: list[int]) -> None:
-    """The query that the operator was made for counts exactly. The link of the other one is made anew, which loses what was under way."""
+    """The query that the operator was made for counts exactly. The other query's link is recreated, which loses rows in transit."""
     for seed in numbers:
         with run_directory() as folder:
             account, found, others, reason = of_two_queries(folder, seed)
@@ -366,7 +366,7 @@ def test_another_query_that_shares_it_misses_rows_at_most_and_says_so(numbers: l
 def test_another_query_that_shares_it_ends_and_says_what_it_misses_though_the_first_has_finished(
     numbers: list[int], is_early: bool
 ) -> None:
-    """Nobody makes anything again for it: it would stay degraded for ever."""
+    """No owner recreates the operator for it, so it would stay degraded for ever."""
     for seed in numbers:
         with run_directory() as folder:
             other, found = after_the_first_query(folder, seed, is_early)
@@ -377,7 +377,7 @@ def test_another_query_that_shares_it_ends_and_says_what_it_misses_though_the_fi
 
 @pytest.mark.parametrize("numbers", seeds([[2]], [[*range(first, first + 20)] for first in range(1, 61, 20)]))
 def test_it_is_made_again_before_its_sources_go_on_without_it(numbers: list[int]) -> None:
-    """They give up the way to it after `engine.lost_consumer_s`, as they have another one: what waits there would be lost."""
+    """Its sources have another consumer, so they drop the link to it after `engine.lost_consumer_s`, which would lose the waiting rows."""
     for seed in numbers:
         with run_directory() as folder:
             record, found, other, others = beside_a_third_query(folder, seed)

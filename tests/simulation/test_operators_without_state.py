@@ -1,4 +1,4 @@
-"""Hosts of operators without state crash while what these have given is on its way: nothing is lost and nothing comes twice."""
+"""Hosts of stateless operators crash while the operators' output is in transit: no row is lost or repeated."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def bring(story: Story, number: int, *operators: str) -> None:
 
 
 def running(story: Story, number: int, operator: str) -> Instance:
-    """Returns an operator as it runs on a host."""
+    """Returns the running operator on a host."""
     agent = story.world.agents[number]
     assert agent is not None
     found: Instance = agent.execution.operators.instances[operator]  # type: ignore[union-attr]
@@ -47,12 +47,12 @@ def running(story: Story, number: int, operator: str) -> Instance:
 
 
 def unsafe(story: Story, number: int, operator: str) -> int:
-    """Returns how many of an operator's batches are processed and not safe."""
+    """Returns the number of an operator's batches that are processed but not safe."""
     return sum(len(incoming.unsafe) for incoming in running(story, number, operator).inputs.values())
 
 
 def settle(story: Story, *operators: str) -> None:
-    """Waits until what operators had taken on the host of their feeders, before they moved, has been acknowledged further on."""
+    """Waits until the batches that operators took on their feeders' host, before they moved, are acknowledged downstream."""
 
     def is_known(operator: str) -> bool:
         ends = [output for agent in story.world.agents if agent is not None for output in agent.execution.flow.ends.giving()]  # type: ignore[attr-defined]
@@ -62,11 +62,11 @@ def settle(story: Story, *operators: str) -> None:
 
 
 def crash_with_rows_under_way(story: Story, number: int, operator: str, *, giving: int | None = None) -> None:
-    """Cuts the last operator off from the sink's host, lets an operator work on, and kills its host.
+    """Cuts the last operator off from the sink's host, lets an operator continue, and kills the operator's host.
 
     Parameters
     ----------
-    giving : host of the last operator without state, if it is another one
+    giving : host of the last stateless operator, if it is another host
     """
     before = story.record.health.healing.account.recoveries
     story.world.world.network.cut(number if giving is None else giving, SINK)
@@ -77,13 +77,13 @@ def crash_with_rows_under_way(story: Story, number: int, operator: str, *, givin
 
 
 def chain_of(story: Story) -> list[str]:
-    """Returns the first filter that may move, and the exchange behind it if there is one."""
+    """Returns the first movable filter, and the exchange after it if there is one."""
     free = [one for one in kinds(story, "map", "exchange") if story.record.specs[one].pinned is None]
     return free[:2] if len(free) > 1 else free
 
 
 def lost(story: Story) -> tuple[int, bool, list[str]]:
-    """Returns the rows that the home has counted as lost, whether exactly, and the states that began empty."""
+    """Returns the rows that the home counts as lost, whether the count is exact, and the states that began empty."""
     account = story.record.health.healing.account
     states = [one for done in account.history for one, go_on in done.go_on.items() if go_on.state_until_us is not None]
     return account.rows, account.is_exact, states
@@ -91,13 +91,13 @@ def lost(story: Story) -> tuple[int, bool, list[str]]:
 
 @pytest.fixture(scope="module")
 def filtered(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """The answers of the filter without a crash."""
+    """Returns the answers of the filter without a crash."""
     return Story(tmp_path_factory.mktemp("filtered"), FILTER).answers()
 
 
 @pytest.fixture(scope="module")
 def dealt(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """The answers of the windows behind an exchange without a crash, of one instance."""
+    """Returns the answers of the windows after an exchange, of one instance without a crash."""
     return Story(tmp_path_factory.mktemp("dealt"), DEALT).answers()
 
 
@@ -138,7 +138,7 @@ def test_what_a_filter_has_passed_on_is_kept_upstream_until_it_has_arrived(tmp_p
     story.world.world.network.cut(MIDDLE, SINK)
     story.world.run_until(lambda: unsafe(story, MIDDLE, operator) > 3, 5.0, "it has made rows that have not arrived")
     before = output.sender.forgotten
-    assert before < output.sender.offered - output.sender.held, "more is processed than safe"
+    assert before < output.sender.offered - output.sender.held, "more batches must be processed than are safe"
     story.world.heal()
     story.world.run_until(lambda: output.sender.forgotten > before, 5.0, "what has arrived is forgotten")
 

@@ -1,4 +1,4 @@
-"""Whole overlays in virtual time: queries begin, share, move, lose operators and end."""
+"""Whole overlays in virtual time: queries begin, share operators, move, lose operators and end."""
 
 import shutil
 from datetime import datetime
@@ -91,7 +91,7 @@ def test_a_second_query_uses_the_operators_of_the_first_and_outlives_it():
     after = all_operators(world)
 
     windows = [row for row in after if row["kind"] == "window"]
-    assert [row["queries"] for row in windows] == [sorted([first, second])], "one window serves both"
+    assert [row["queries"] for row in windows] == [sorted([first, second])], "one window must serve both queries"
     assert len(after) < 2 * before
     assert len(set(rows)) == len(rows)
 
@@ -99,7 +99,7 @@ def test_a_second_query_uses_the_operators_of_the_first_and_outlives_it():
     seen = len(world.tail(second, 3).rows)
     tail = world.tail(second, 3)
     world.run(5.0)
-    assert len(tail.rows) > seen, "the second query goes on without the first"
+    assert len(tail.rows) > seen, "the second query must continue without the first"
     assert query_row(world, second, at=3)["state"] == "running"
 
     world.ask(3, "drop", query=second)
@@ -169,12 +169,12 @@ def test_a_partition_that_heals_makes_the_query_whole_again():
 
     world.run(10)
     ends = sorted({datetime.fromisoformat(row[0]) for row in tail.rows})
-    assert len({(row[0], row[1]) for row in tail.rows}) == len(tail.rows), "nothing came twice"
-    assert {(b - a).total_seconds() for a, b in pairwise(ends)} == {1.0}, "what was held back in the partition has come"
+    assert len({(row[0], row[1]) for row in tail.rows}) == len(tail.rows), "no row may come twice"
+    assert {(b - a).total_seconds() for a, b in pairwise(ends)} == {1.0}, "the rows held back in the partition must come"
 
 
 def world_whose_home_has_restarted(*, take_over: bool) -> tuple[World, str]:
-    """A query has given rows, and its home has forgotten it."""
+    """Returns a world in which a query has given rows and its home has forgotten it."""
     world = make_world(engine={"batch_interval_s": 0.2, "take_over": take_over})
     world.submit(SOURCE.format(nodes=world.nodes[1]), at=3)
     query = world.submit(WINDOWED, at=3)
@@ -201,7 +201,7 @@ def test_operators_of_a_query_that_nobody_has_kept_are_released_when_its_home_ha
     world, _ = world_whose_home_has_restarted(take_over=False)
 
     world.run_until(lambda: all(not agent.execution.engine.instances for agent in world.agents), 60, "every operator is gone")
-    assert world.ask(3, "queries") == [], "it was forgotten, not taken up again"
+    assert world.ask(3, "queries") == [], "the query must be forgotten, not resumed"
 
 
 def test_an_operator_moves_by_its_own_decision_when_the_network_changes():
@@ -280,7 +280,7 @@ def test_a_sink_that_fails_stops_its_own_query_only(tmp_path: Path):
     before = len(tail.rows)
     world.run(10)
 
-    assert len(tail.rows) >= before + 8 * 5, "the healthy query goes on"
+    assert len(tail.rows) >= before + 8 * 5, "the healthy query must continue"
     assert query_row(world, healthy)["state"] == "running"
 
 
@@ -297,12 +297,12 @@ def test_a_consumer_out_of_reach_stops_the_sources_and_memory_stays_bounded():
     operators = world.ask(1, "operators")
     assert {row["state"] for row in operators if row["kind"] == "source"} == {"blocked"}
     outputs = [output for instance in world.agents[1].execution.engine.instances.values() for output in instance.outputs.values()]
-    assert max(output.sender.held for output in outputs) <= 9, "the window, and the one batch that was under way"
+    assert max(output.sender.held for output in outputs) <= 9, "at most the link's window and one batch in progress may be held"
 
     world.heal()
     world.run_until(lambda: len(tail.rows) >= 100 * 40, 120, "everything that was held back has come")
     times = [row[0] for row in tail.rows]
-    assert times == sorted(set(times)), "in order, nothing lost or twice: rows are 10 ms apart"
+    assert times == sorted(set(times)), "rows are 10 ms apart: they must be in order, complete and unique"
     gaps = {round((b - a).total_seconds(), 3) for a, b in pairwise(map(datetime.fromisoformat, times))}
     assert gaps == {0.01}
 

@@ -1,4 +1,4 @@
-"""Queries outlive the agents that took them: keepers of their records take them over."""
+"""Queries outlive their homes: keepers of their records take them over."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -58,7 +58,7 @@ class Story:
         return [number for number, agent in enumerate(self.world.agents) if agent is not None and self.query in agent.queries.owned.records]
 
     def record(self) -> QueryRecord:
-        """Returns what the only owner knows of the query."""
+        """Returns the query's record at its only owner."""
         (number,) = self.owners()
         agent: Any = self.world.agents[number]
         found = agent.queries.owned.find(self.query)
@@ -66,7 +66,7 @@ class Story:
         return found
 
     def keepers(self) -> list[int]:
-        """Returns the keepers that the owner has."""
+        """Returns the owner's keepers."""
         return [self.world.nodes.index(name) for name in self.record().health.healing.keepers]
 
     def copies(self) -> dict[str, list[str]]:
@@ -183,7 +183,7 @@ def test_any_agent_drops_a_query_that_has_been_taken_over(story: Any) -> None:
 
 
 def test_a_sink_is_not_replaced_while_keepers_may_take_its_query_over(story: Any) -> None:
-    """Just after its home has restarted without its statements nobody answers for it; it would be ended by half."""
+    """Just after its home has restarted without its statements no agent owns the query, so replacing the sink would end only half of it."""
     told = story()
     told.world.kill(HOME)
     told.world.start(HOME, forget=True)
@@ -217,7 +217,7 @@ def test_successors_are_succeeded(story: Any) -> None:
 
 
 def test_a_home_that_restarts_in_a_partition_without_its_keepers_waits_for_one_of_them(story: Any) -> None:
-    """Its keepers take the query over meanwhile, or would; the home, which has it on disk, runs it no second time."""
+    """Its keepers may take the query over meanwhile, so the home, which has the query on disk, must not run it a second time."""
     told = story()
     keepers = told.keepers()
     others = [number for number in range(6) if number not in keepers]
@@ -240,7 +240,7 @@ def test_a_home_that_restarts_in_a_partition_without_its_keepers_waits_for_one_o
 
 
 def test_a_home_goes_on_by_itself_once_its_keepers_have_restarted_too(story: Any) -> None:
-    """Nobody has the record any more. One keeper's promise is enough: the other one stays away."""
+    """No agent has the record any more. One keeper's promise is enough; the other keeper stays away."""
     told = story()
     keepers = told.keepers()
     for number in [HOME, *keepers]:
@@ -265,11 +265,11 @@ def test_a_home_whose_query_had_no_keepers_goes_on_by_itself(story: Any) -> None
     told.world.start(SOURCE)
     told.world.run_until(lambda: any(row["former"] == told.query for row in told.world.ask(HOME, "queries")), 20.0, "it runs anew")
     (row,) = told.world.ask(HOME, "queries")
-    assert row["id"] != told.query, "under an id of its own"
+    assert row["id"] != told.query, "it must have a new id"
 
 
 def test_a_keeper_alone_takes_over_once_the_home_is_back_as_another_process(story: Any) -> None:
-    """The home and a keeper fail together; what the home has promised is on its disk, so its next process promises for it."""
+    """The home and a keeper fail together. The home's promises are on its disk, so its next process can promise for it."""
     told = story()
     keepers = told.keepers()
     for number in (HOME, keepers[0]):
@@ -295,7 +295,7 @@ def test_fewer_than_three_agents_inherit_nothing(story: Any) -> None:
 
 
 def test_promises_are_on_disk_before_anybody_hears_of_them(story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A keeper whose disk refuses everything promises nothing, and without it there is no majority."""
+    """A keeper whose disk refuses all writes promises nothing, and without it there is no majority."""
     told = story()
     keepers = told.keepers()
 
@@ -331,7 +331,7 @@ def window_on(told: Any, number: int) -> None:
 
 
 def other_than(told: Any) -> int:
-    """Returns an agent that has no part in the query."""
+    """Returns an agent without a part in the query."""
     return next(number for number in (3, 4, 5) if number not in told.keepers())
 
 
@@ -460,7 +460,7 @@ def bytes_sent(world: World) -> int:
 
 
 def test_a_calm_query_and_an_idle_overlay_pay_nothing_for_it(tmp_path: Path) -> None:
-    """Bytes between agents over two minutes, with records kept and without."""
+    """Compares the bytes between agents over two minutes, with and without records at keepers."""
     told: dict[bool, float] = {}
     for heals in (False, True):
         world = World(

@@ -1,4 +1,4 @@
-"""Keepers take queries over in the midst of trouble: rows are neither lost nor repeated."""
+"""Keepers take queries over while other faults happen: rows are neither lost nor repeated."""
 
 import pytest
 

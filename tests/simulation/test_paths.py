@@ -1,4 +1,4 @@
-"""Batches say by which way they came: from which source, through which operators, on whatever hosts these are."""
+"""Batches carry their path: source and operators, whatever their hosts."""
 
 import pytest
 

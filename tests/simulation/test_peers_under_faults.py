@@ -1,4 +1,4 @@
-"""Peers among crashes, partitions and machines that fall silent: what holds for every seed."""
+"""Invariants of peers under crashes, partitions and silent machines, for every seed."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ RING = KeyRing([bytes(32)])
 
 
 class Overlay:
-    """Agents that all want each other, talk at random, and suffer."""
+    """Agents that all keep connections to each other and send at random, under faults."""
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
@@ -126,7 +126,7 @@ def test_after_any_faults_everyone_who_wants_is_connected_and_nothing_was_told_t
         told = {}
         for entry in agent.log:
             if entry[0] in ("connected", "lost"):
-                assert not (entry[0] == "lost" and told.get(entry[1]) != "connected"), "lost what was not connected"
+                assert not (entry[0] == "lost" and told.get(entry[1]) != "connected"), "a peer was reported lost that was not connected"
                 told[entry[1]] = entry[0]
 
 

@@ -1,4 +1,4 @@
-"""`sbon plan resources` asked of an agent: nodes, instances and intervals of a query for a bound of its latency."""
+"""`sbon plan resources` at an agent: nodes, instances and intervals of a query for a latency bound."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_a_plan_has_nodes_instances_and_intervals() -> None:
     assert found["kind"] == "window"
     assert found["nodes"] >= 1
     assert found["rate_max"] >= 1e6
-    assert 0.2 < found["latency_s"] <= 0.3  # to the keys and back is 100 ms each way
+    assert 0.2 < found["latency_s"] <= 0.3  # the path to the keys and back takes 100 ms in each direction
     assert found["rests_on_rules"]
 
 

@@ -1,4 +1,4 @@
-"""A query with `max_latency` runs in the order of its operators that is predicted to answer soonest."""
+"""A query with `max_latency` runs with the order of operators that has the lowest predicted latency."""
 
 from sbon.query.params.rowwise import MapParams
 from sbon_testbed.mace.bounds import known_costs
@@ -8,7 +8,7 @@ JOIN = """CREATE SINK {name} AS SELECT l.ts, l.key, l.value + r.value AS total
 FROM strong AS l JOIN weak AS r ON l.key = r.key AND r.ts BETWEEN l.ts - INTERVAL '5 ms' AND l.ts + INTERVAL '5 ms'
 WHERE l.value * l.value > 0.01 WITH (connector = 'discard'{bound})"""
 DEAR_NS = 2e7
-"""A row at a filter, in reference ns: 400 rows/s are more than a virtual machine can do."""
+"""Cost of a row at a filter in reference ns: 400 rows/s overload a virtual machine."""
 
 
 def test_a_dear_filter_is_exchanged_with_a_join_that_leaves_few_rows_and_the_query_runs_so() -> None:
@@ -34,4 +34,4 @@ def test_a_dear_filter_is_exchanged_with_a_join_that_leaves_few_rows_and_the_que
     assert {link.id for link in chosen.links} != {link.id.replace(query, bounded) for link in plan.links}
     row = query_row(world, bounded)
     assert row["state"] == "running"
-    assert row["prediction"]["measured"]["rows"] > 0, "answers come, in the other order too"
+    assert row["prediction"]["measured"]["rows"] > 0, "answers must come in the other order, too"

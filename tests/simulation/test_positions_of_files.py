@@ -1,6 +1,6 @@
-"""A source of a file that is lost begins at the position that its host has kept: nothing is lost and nothing comes twice, whatever crashes.
+"""A lost file source restarts at the position that its host has kept: no row is lost or repeated, whatever crashes.
 
-The hosts of source, filter and sink crash at random moments, one by one or together, with what is on them.
+The hosts of source, filter and sink crash at random moments, one by one or together, with the operators on them.
 """
 
 import json
@@ -37,7 +37,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The numbers of rows behind which sources have begun."""
+    """Yields the row numbers at which sources have restarted."""
     found: list[int] = []
     before = Places.begin_behind
 
@@ -54,7 +54,7 @@ def settings(**more: Any) -> dict[str, Any]:
 
 
 def ended(folder: Path, seed: int) -> tuple[Account, list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Has hosts crash, and returns what the query counts as lost, the rows in its file, and those that should be there."""
+    """Crashes hosts; returns the query's account of lost rows, the rows in its file, and the expected rows."""
     rng = np.random.default_rng(seed)
     links = {"window_batches": int(rng.choice([4, 8, 64]))}
     if rng.random() < 0.2:
@@ -91,11 +91,11 @@ def test_nothing_is_lost_and_nothing_comes_twice(numbers: list[int], begun: list
             assert found == expected, seed
         else:
             assert len(set(expected) - set(found)) <= account.rows or not account.is_exact, seed
-    assert any(begun), "some sources have begun in the midst of their files"
+    assert any(begun), "some sources must restart in the middle of their files"
 
 
 def run_once(sql: str, sink: int, folder: Path, crash_at_s: float = 8.0) -> tuple[World, list[tuple[int, ...]], Any]:
-    """Has the host of the source crash once, and returns the rows in the sink's file, and the query's account."""
+    """Crashes the host of the source once; returns the world, the rows in the sink's file, and the query's account."""
     world = settled_world(5, seed=3, data_dir=folder, settings=settings())
     read_files(world, {SOURCE: ITEMS})
     record = write_file(world, "k", sql, sink)
@@ -109,7 +109,7 @@ def run_once(sql: str, sink: int, folder: Path, crash_at_s: float = 8.0) -> tupl
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The places in files at which parts that were read begin."""
+    """Returns a list that gets the file positions at which reads begin."""
     found: list[int] = []
     before = FileReader.read_part
 
@@ -133,7 +133,7 @@ def test_a_source_begins_where_everything_was_safe(sink: int, tmp_path: Path, be
     assert 100 < begun[0] < ROWS
     again = [number for number, (one, two) in enumerate(pairwise(reads)) if two < one]
     assert again
-    assert all(reads[number + 1] > 0 for number in again), "the file is not read from its start"
+    assert all(reads[number + 1] > 0 for number in again), "the file must not be read from its start again"
     world.close()
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_has_changed_is_read_from_the_first_row(tmp_path: Path, begu
     world.start(SOURCE)
     finish(world, record)
     assert written(world, "k", SINK) == [*((v,) for v in ITEMS if v % 4 != 1), (10_000,)]
-    assert len(begun) == 1, "the source has refused to begin there"
+    assert len(begun) == 1, "the source must refuse to begin there"
     assert reads.count(0) == 2
     world.close()
 

@@ -1,4 +1,4 @@
-"""Predictions of queries before they run, beside the measurements of running ones."""
+"""Compares predictions of queries before they run with measurements of running queries."""
 
 import msgspec
 import pytest
@@ -45,7 +45,7 @@ def test_a_query_that_runs_is_predicted_from_what_its_operators_cost() -> None:
 
     assert found["operators"]["measured"] >= len(world.ask(C, "explain", sql=sink("", "again"))["operators"]) - 1, (
         found
-    )  # the sink is its own
+    )  # all but the sink are measured
     books = world.agents[C].execution.books
     assert {books.nodes.of(node, world.now).speed.source for node in ("a", "c")} == {Source.MEASURED}
     assert books.nodes.of("a", world.now).others is not None
@@ -106,7 +106,7 @@ def test_a_query_within_its_latency_bound_is_admitted_and_one_below_propagation_
 
 
 def test_a_placement_is_chosen_that_keeps_the_latency_bound() -> None:
-    """The window runs at the strong source, 200 ms behind the weak one and the sink; at the sink all ways are 100 ms."""
+    """At the strong source, the window is 200 ms from the weak source and back to the sink; at the sink, all paths take 100 ms."""
     world = make_world()
     query = world.submit(sink(""), at=C)
     world.run(60)

@@ -1,4 +1,4 @@
-"""What one agent knows of names reaches the others: changes at once, the rest by exchanges of whole tables."""
+"""Changes of the catalogue reach the other agents at once, or else by exchanges of whole tables."""
 
 from tests.worlds import settled_world
 

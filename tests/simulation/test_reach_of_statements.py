@@ -1,4 +1,4 @@
-"""An agent's statements touch only the files that they may, there and on other agents."""
+"""An agent's statements can use only the allowed files, on the agent itself and on others."""
 
 import json
 from collections.abc import Iterator
@@ -41,11 +41,11 @@ def test_another_agents_source_reads_only_what_the_settings_allow(world: World, 
     refusals = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if "operator.refused" in line]
     assert [(line["node"], line["asked_by"], "secret.csv" in line["reason"]) for line in refusals] == [(there, here, True)]
     with pytest.raises(SbonError, match=SETTING):
-        world.submit("SELECT a FROM s", at=1)  # another agent has defined it, though this one's own user asks for it
+        world.submit("SELECT a FROM s", at=1)  # another agent has defined the source, although this agent's own user queries it
     world.submit(FILE.format("own", tmp_path / "secret.csv", here), at=0)
     assert rows(world, "own", at=0) == [42]
     world.run(2)
-    assert rows(world, "own", at=1) == [42], "whoever defines a source on the own agent offers it to all"
+    assert rows(world, "own", at=1) == [42], "a source that a user defines on the own agent is available to all"
 
     files = world.data_dir_of(1) / "files"
     files.mkdir()
@@ -73,7 +73,7 @@ def test_another_agents_sink_writes_only_where_the_settings_allow(world: World, 
 
 
 def test_a_sample_is_taken_only_of_files_that_may_be_read(world: World, tmp_path: Path):
-    """The share of rows that pass a filter would tell what is in a file."""
+    """The share of rows that pass a filter would reveal a file's content."""
     many = "a\n" + "42\n7\n" * 50
     (tmp_path / "secret.csv").write_text(many)
     files = world.data_dir_of(1) / "files"
@@ -95,7 +95,7 @@ def test_settings_allow_more_and_can_change_while_an_agent_runs(world: World, tm
 
 
 def test_nobody_else_can_put_words_into_this_agents_mouth(world: World, tmp_path: Path):
-    """An entry of the catalogue that says it is of another agent, under the name of a source that this agent has defined."""
+    """A forged entry of the catalogue claims a source that this agent has defined."""
     world.submit(FILE.format("s", "in.csv", world.nodes[1]), at=1)
     world.run(2)
     catalog = world.agents[1].queries.replication.catalog  # type: ignore[union-attr]
@@ -120,7 +120,7 @@ def test_a_source_that_is_defined_again_in_the_same_words_is_the_agents_own(worl
     world.run(5)
     world.start(1)
     world.run_until(lambda: any(row["name"] == "s" for row in world.ask(1, "names")), 60)
-    assert rows(world, "s", at=1) == [42]  # a restart forgets nothing of what was said
+    assert rows(world, "s", at=1) == [42]  # a restart keeps the definition
     world.restart(1, lose_data=True)
     world.run_until(lambda: any(row["name"] == "s" for row in world.ask(1, "names")), 60)
     with pytest.raises(SbonError, match=SETTING):

@@ -1,4 +1,4 @@
-"""Queries heal: what ran on a crashed host runs again, and what that costs is said and counted."""
+"""Queries heal: operators of a crashed host run again, and the losses are reported and counted."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -31,11 +31,11 @@ class Story:
     """A file is replayed on one host, its answers are written to a file on another one, and hosts crash."""
 
     OPTIONS = ""
-    """More options of the sink."""
+    """Additional options of the sink."""
     LINKS: ClassVar[Layer] = {}
     """Settings of links."""
     RUNS_S = 2.0
-    """How long the query has run when the story begins: its home has had a report."""
+    """Seconds that the query has run when the story begins, so that its home has had a report."""
 
     def __init__(self, folder: Path, sql: str, *, records: bool = False, **engine: Any) -> None:
         settings = {
@@ -81,7 +81,7 @@ class Story:
         return operator
 
     def without_movable(self, host: int) -> set[str]:
-        """Moves to the middle what may leave a host; returns the kinds of the operators that stay."""
+        """Moves all movable operators of a host to the middle; returns the kinds of the operators that stay."""
         here = self.world.nodes[host]
         for operator, spec in self.record.specs.items():
             if spec.pinned is None and self.record.nodes[operator] == here:
@@ -107,14 +107,14 @@ class Story:
         return [line.split(",") for line in file.read_text().splitlines()[1:]]
 
     def state_lost_until(self) -> str:
-        """Returns until which event time the one operator that began empty lacks rows."""
+        """Returns the event time until which the only operator that began empty lacks rows."""
         told = [one["state_lost_until"] for lost in self.record.row(None)["lost"] for one in lost["operators"]]
         [until] = filter(None, told)
         return str(until)
 
 
 class Incomplete(Story):
-    """The story of a query that has windows answered of which a crash has taken rows."""
+    """The story of a query that also answers windows that lost rows in a crash."""
 
     OPTIONS = ", after_crash = 'incomplete'"
 
@@ -179,7 +179,7 @@ def test_a_window_runs_elsewhere_and_leaves_out_what_it_had_begun(story: Any) ->
     missing = {datetime(2026, 1, 1, 0, 0, second) for second in range(ROWS // PER_SECOND)} - set(starts)
     assert all(start < until for start in missing)
     assert len(missing) <= 2
-    assert len(missing) <= lost["windows"] <= len(missing) + 1, "the last window begun may have no rows"
+    assert len(missing) <= lost["windows"] <= len(missing) + 1, "only the last window may be counted without rows"
     assert "began empty" in told.record.reason
 
 
@@ -194,7 +194,7 @@ def test_windows_that_lack_rows_are_answered_if_the_query_wants_that_and_it_says
     starts = [start for start, _, _ in answers]
     assert len(set(starts)) == len(starts)
     incomplete = [start for start, n, _ in answers if n != str(PER_SECOND)]
-    assert incomplete, "a window that lacks rows is answered"
+    assert incomplete, "a window that lacks rows must be answered"
     assert all(start < until for start in incomplete), "a window is silently wrong"
     assert len(incomplete) <= lost["windows"]
     told.world.close()
@@ -293,7 +293,7 @@ def test_a_neighbour_dials_a_host_at_once_that_is_back_after_long(story: Any) ->
     neighbour, sink = world.agents[SOURCE], world.nodes[SINK]
     world.run_until(lambda: sink in neighbour.network.gossip.alive_labels(), 20.0, "the neighbour hears of it")
     world.run(neighbour.config.peers.dial_backoff_s_min + 0.3)
-    assert neighbour.network.peers.is_connected(neighbour.network.gossip.address_of(sink)), "it waits for the end of a pause"
+    assert neighbour.network.peers.is_connected(neighbour.network.gossip.address_of(sink)), "it still waits before it dials again"
 
 
 def test_a_host_loads_libraries_as_soon_as_it_is_asked_for_what_it_has_lost(story: Any) -> None:
@@ -360,7 +360,7 @@ def test_a_source_that_was_away_feeds_what_began_anew_meanwhile_where_it_had_sto
     told.world.run(3.0)
     told.world.heal()
     found = [int(v) for v, _ in told.answers()]
-    assert told.record.health.healing.account.recoveries == 1, "the source goes on as it was"
+    assert told.record.health.healing.account.recoveries == 1, "the source must continue unchanged"
     until = told.state_lost_until()
     missing = set(range(ROWS)) - set(found)
     lacking = datetime.fromisoformat(until).replace(tzinfo=None) - datetime(2026, 1, 1)
@@ -415,7 +415,7 @@ SHARED = "SELECT window_end, COUNT(*) AS n FROM TUMBLE(s, ts, INTERVAL '1 second
 
 
 def shared_world(**engine: float) -> tuple[World, QueryId]:
-    """Makes a world with a source and the first query of those that share a window; returns both."""
+    """Makes a world with a source and the first of the queries that share a window; returns world and query."""
     settings = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": {"lost_consumer_s": 5.0, **engine}}
     world = World(5, seed=3, settings=settings)
     world.start_all()
@@ -440,7 +440,7 @@ def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition:
     records = [agents[home].queries.owned.find(query) for home, query in ((HOME, first), (OTHER, second))]
     [window] = [one for one, spec in records[0].specs.items() if spec.params.__struct_config__.tag == "window"]
     assert window in records[1].nodes
-    assert window not in records[1].specs, "the second query uses the operator of the first one"
+    assert window not in records[1].specs, "the second query must use the first query's operator"
     assert world.ask(records[0].nodes[window], "migrate", operator=window, node=world.nodes[MIDDLE])["committed"]
     world.run(3.0)
 
@@ -462,7 +462,7 @@ def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition:
         assert {row[1] for row in tail.rows[1:]} == {right}, "no answer is wrong"
     for record in records:
         assert record.state is QueryState.RUNNING
-        assert record.reason, "it says what it cost"
+        assert record.reason, "the reason must name the losses"
     world.close()
 
 

@@ -1,4 +1,4 @@
-"""A query whose first deployment is refused half-way leaves no row of that in its sink."""
+"""A first deployment that is refused half-way leaves no rows in the query's sink."""
 
 import json
 
@@ -36,7 +36,7 @@ def test_rows_that_a_refused_deployment_let_flow_are_not_in_the_file(tmp_path):
     moving = [i for i in world.agents[1].execution.engine.instances.values() if i.source is not None]
     assert moving
     for instance in moving:
-        instance.state = State.EXPORTED  # it is about to move, and refuses to be shared: after the other source has agreed
+        instance.state = State.EXPORTED  # it is about to move, so it refuses to be shared after the other source has agreed
     path = tmp_path / "answers.ndjson"
 
     world.submit(f"CREATE SINK k WITH (connector = 'file', path = '{path}', mode = 'append') AS {BOTH}", at=0)
@@ -44,7 +44,7 @@ def test_rows_that_a_refused_deployment_let_flow_are_not_in_the_file(tmp_path):
     world.run_until(lambda: path.exists() and len(path.read_text().splitlines()) >= 3000, 60, "all rows are in the file")
     world.run(3.0)
     rows = [json.loads(line)["i"] for line in path.read_text().splitlines()]
-    assert sorted(rows) == list(range(3000)), "those of the first attempt would be there twice"
+    assert sorted(rows) == list(range(3000)), "rows of the first attempt would appear twice"
 
 
 def test_a_sink_takes_rows_only_once_all_operators_run(tmp_path):

@@ -1,4 +1,4 @@
-"""A running agent takes over the settings that it says it has taken over, everywhere, and no others."""
+"""A running agent applies exactly the settings that it reports as applied, in all its parts."""
 
 import gc
 import io
@@ -41,7 +41,7 @@ OTHER = {
     "links.compression": "zstd",
     "links.spill_bytes": 2**30,
 }
-"""Values for settings of which a slightly larger one would not do."""
+"""Other values for settings for which a slightly larger value is invalid."""
 
 
 def at(config: Any, path: str) -> Any:
@@ -68,7 +68,7 @@ def another(value: Any, path: str) -> Any:
 
 
 def with_other(config: Any, path: str) -> Any:
-    """The configuration with another value of one setting, unchecked."""
+    """Returns the configuration with another value of one setting, unchecked."""
     name, _, below = path.partition(".")
     inner = getattr(config, name)
     return msgspec.structs.replace(config, **{name: with_other(inner, below) if below else another(inner, full_path(config, name))})
@@ -88,7 +88,7 @@ def sections_of(config: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str,
 
 
 def held_by(agent: Agent, kinds: tuple[type, ...]) -> list[Any]:
-    """Objects of these types that an agent's parts refer to, beside `Agent.config`; classes, modules and the virtual world left out."""
+    """Returns the objects of these types that an agent's parts refer to, except `Agent.config`, classes, modules and the virtual world."""
     own = agent.config
     seen, found, todo = {id(own)}, [], [agent]
     while todo:
@@ -121,7 +121,7 @@ def test_every_setting_has_its_line_and_every_line_its_setting():
 
 @pytest.mark.parametrize("path", settings(AgentConfig))
 def test_what_is_told_as_applied_is_in_force_and_what_waits_is_not(world: World, path: str):
-    """Every part that keeps the section of a setting has its new value if it was applied, and the old one if not."""
+    """Every part that keeps a setting's section has the new value if the setting was applied, and the old value if not."""
     agent: Any = world.agents[0]
     before = agent.config
     fresh = with_other(before, path)

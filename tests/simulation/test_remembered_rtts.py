@@ -1,4 +1,4 @@
-"""New queries placed by what the nodes of their sources and sinks remember of their probing, in virtual time."""
+"""New queries are placed by RTTs that the nodes of their sources and sinks remember, in virtual time."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ WITH (connector = 'datagen', nodes = '{node}', rows_per_second = 100, seed = 5, 
 
 
 def around_a_corner() -> Topology:
-    """x is near everybody; a, b and c are far from all others. No coordinate of x tells both, and those of the many win."""
+    """x is near all nodes; a, b and c are far from all others. No coordinate of x can express both, and the majority wins."""
     rtt_ms = np.full((10, 10), 30.0)
     rtt_ms[:3] = rtt_ms[:, :3] = 200.0
     rtt_ms[:3, :3] = 40.0
@@ -50,7 +50,7 @@ def make_world(neighbour_rtts: int, **settings: dict[str, object]) -> World:
 
 
 def explained(world: World) -> tuple[set[str], float]:
-    """Where the query's unpinned operators would go, and how long that took to find out."""
+    """Returns where the query's unpinned operators would run, and the seconds of the answer."""
     began = world.now
     plan = world.ask(TAKER, "explain", sql=QUERY)
     return {row["node"] for row in plan["operators"] if not row["pinned"]}, world.now - began
@@ -70,7 +70,7 @@ def test_a_query_goes_where_its_ends_remember_a_near_node_one_round_trip_later(w
 
     assert "x" not in by_coordinates
     assert "x" in by_memory
-    assert slower_s <= quick_s + 0.1  # 40 ms to the sources' nodes
+    assert slower_s <= quick_s + 0.1  # the sources' nodes are 40 ms away
 
 
 def test_what_runs_goes_there_too(worlds):
@@ -114,6 +114,6 @@ def test_a_query_that_waits_for_room_asks_once_what_is_remembered(monkeypatch):
     began = world.now
     world.submit(QUERY, at=TAKER)
 
-    assert world.now - began > 1.5, "it has not waited for room"
+    assert world.now - began > 1.5, "the query must wait for room"
     assert sorted(asked) == ["a", "b", "c"]
     world.close()

@@ -1,4 +1,4 @@
-"""Running queries get other plans: the answers are those of one plan, whatever moves, is lost or crashes meanwhile."""
+"""Running queries get new plans: the answers equal those of one plan, whatever moves, is lost or crashes during the change."""
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -25,32 +25,32 @@ class Dealt(Story):
     OPTIONS = ", instances = 2"
 
     def replan(self, instances: int | None, number: int = HOME) -> dict[str, Any]:
-        """Asks for another number of instances; returns the answer."""
+        """Requests another number of instances; returns the answer."""
         found = self.world.ask(self.world.nodes[number], "replan", query="k", instances=instances)
         assert isinstance(found, dict)
         return found
 
     @property
     def home(self) -> Any:
-        """The agent that took the query."""
+        """Returns the query's home."""
         return self._agent(HOME)
 
     @property
     def queries(self) -> Any:
-        """Its queries."""
+        """Returns the home's queries."""
         return self.home.queries.owned
 
     def rows_out(self) -> int:
-        """Returns how many answers the sink has written."""
+        """Returns the number of answers that the sink has written."""
         return int(self._agent(SINK).execution.operators.instances[self.record.sink].figures.rows_in)
 
     @property
     def plans(self) -> Any:
-        """The change of its plan."""
+        """Returns the state of the query's change of plan."""
         return self.record.health.healing.plans
 
     def gather(self, number: int) -> None:
-        """Moves all operators that may move to one host."""
+        """Moves all movable operators to one host."""
         there = self.world.nodes[number]
         for operator, spec in self.record.specs.items():
             if spec.pinned is None and self.record.nodes[operator] != there:
@@ -82,7 +82,7 @@ def story(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> "Answers":
-    """The answers of one plan, by its statement."""
+    """Returns the answers of one plan, by statement."""
     return cache(lambda sql: Story(tmp_path_factory.mktemp("undisturbed"), sql).answers())
 
 
@@ -94,7 +94,7 @@ def test_more_instances_take_over_without_a_row_lost_or_repeated(story: Any, sql
     assert answer["instances"] == [3]
     assert answer["crosses_at"] is not None
     told.world.run_until(told.settled, 20.0, "the change is over")
-    assert told.kinds() == sorted([*before, "window"]), "the operators of the former plan have ended"
+    assert told.kinds() == sorted([*before, "window"]), "the operators of the former plan must end"
     assert told.record.history.latest(1)[0].event == "replanned"
 
     assert told.answers() == undisturbed(sql)
@@ -142,7 +142,7 @@ def test_a_host_of_the_other_plan_crashes_and_the_present_one_goes_on(story: Any
     window = next(spec.id for spec in other.plan.operators if spec.params.__struct_config__.tag == "window")
     if other.nodes[window] != there:
         assert told.world.ask(other.nodes[window], "migrate", operator=window, node=there)["committed"]
-    assert told.plans.other is other, "it has not crossed"
+    assert told.plans.other is other, "the sink must not have switched to the new plan"
     told.world.kill(MIDDLE)
     told.world.run_until(told.settled, 30.0, "it is called off, and all of it is ended")
     assert told.answers() == undisturbed(BY_KEY)
@@ -150,7 +150,7 @@ def test_a_host_of_the_other_plan_crashes_and_the_present_one_goes_on(story: Any
 
 @pytest.mark.parametrize("after_s", seeds((1.5,), (0.2, 0.7)))
 def test_the_next_owner_ends_what_it_finds_begun(story: Any, after_s: float, undisturbed: Answers) -> None:
-    """It calls the change off, or ends the former operators if the sink has crossed while nobody asked it."""
+    """The next owner calls the change off, or ends the former operators if the sink has switched to the new plan meanwhile."""
     told = story(BY_KEY)
     told.world.run(2.0)
     told.replan(3)
@@ -176,7 +176,7 @@ def test_a_source_that_crashes_later_gives_the_other_plan_no_row_twice(story: An
 
 @pytest.mark.soak
 def test_a_sink_that_crashes_later_leaves_out_no_answer(story: Any, undisturbed: Answers) -> None:
-    """Its file has rows of two plans: it skips none, and says that some may come twice."""
+    """Its file has rows of two plans, so the sink skips none, and reports that some may come twice."""
     told = story(BY_KEY)
     told.replan(3)
     told.world.run_until(told.settled, 20.0, "the change is over")
@@ -188,7 +188,7 @@ def test_a_sink_that_crashes_later_leaves_out_no_answer(story: Any, undisturbed:
 
 
 def test_rows_that_waited_in_a_sink_whose_host_crashes_are_counted_as_lost(story: Any, undisturbed: Answers) -> None:
-    """They had been acknowledged, and are not in its file. The plan that goes on does not give them again."""
+    """The rows were acknowledged but are not in its file, and the plan that continues does not give them again."""
     told, expected = story(BY_KEY), undisturbed(BY_KEY)
     told.gather(OTHER)
     told.replan(3)
@@ -222,7 +222,7 @@ def test_a_query_may_end_while_its_plan_changes(story: Any, undisturbed: Answers
 
 
 def test_of_two_changes_that_are_placed_at_once_one_is_refused(story: Any, undisturbed: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one would use the same ids and the same number, and the sink would take it for the first."""
+    """The second change would use the same ids and number, and the sink would mistake it for the first."""
     told, said, late = story(BY_KEY), [], []
     replans, replan = told.queries.recovering.replans, told.queries.statements.replan
     replace = replans._replace

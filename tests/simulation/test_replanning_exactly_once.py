@@ -1,8 +1,8 @@
-"""Queries whose plans change while rows flow lose and repeat nothing, with moves, lost messages, cuts and changes that are called off.
+"""Queries whose plans change while rows flow neither lose nor repeat rows, with moves, lost messages, partitions and aborted changes.
 
-By a seed, the number of instances of a query or the order of its operators is changed again and again, operators of either plan are moved,
-nodes are cut off for a while, and changes are called off. The rows are those of the same query run on one node, in order. The first words
-of every failure message are the seed.
+By a seed, the number of instances of a query or the order of its operators changes repeatedly, operators of either plan move, nodes are cut
+off for a while, and changes are called off. The rows equal those of the same query run on one node, in order. Failure messages begin with
+the seed.
 """
 
 from contextlib import suppress
@@ -61,9 +61,9 @@ def make_world(
     cpu: CpuConfig | None = None,
     optimiser: dict[str, Any] | None = None,
 ) -> World:
-    takes_over = data_dir is None  # a home whose disk is kept runs its queries anew
+    takes_over = data_dir is None  # a home that keeps its disk restarts its queries
     settings = {
-        # Nothing heals before any cut is over: whoever is back goes on as it was.
+        # Healing starts later than the end of any partition, so that nodes continue unchanged after it.
         "engine": {"batch_interval_s": 0.1, "heal_after_s": 300.0, "take_over": takes_over},
         "optimiser": optimiser or {"enabled": False},
         "placement": {"reuse": False},
@@ -124,7 +124,7 @@ class Gardener:
             self.called_off += isinstance(result, SbonError)
 
         found = moves(self.record.plan) if self.rng.random() < 0.5 else []
-        with suppress(SbonError):  # it is changing already, or not all of it runs
+        with suppress(SbonError):  # the query is changing already, or not all of its operators run
             if found:
                 plan = moved(self.record.plan, found[int(self.rng.integers(len(found)))])
                 self.home.queries.owned.recovering.replans.begin(self.record, plan, done)
@@ -142,12 +142,12 @@ class Gardener:
         ]
         if movable:
             agent, operator = movable[int(self.rng.integers(len(movable)))]
-            with suppress(SbonError):  # it or a neighbour is moving already
+            with suppress(SbonError):  # the operator or a neighbour is moving already
                 agent.execution.migrations.migrate(operator, there, "moved by the gardener", lambda _: None)
 
 
 def run_story(seed: int) -> int:
-    """Runs one seed; returns how often the plan has changed."""
+    """Runs one seed; returns the number of changes of the plan."""
     rng = np.random.default_rng(seed + 1_000)
     loss, duplicate, reorder, jitter_ms, split = rng.uniform([0, 0, 0, 0.2, 0], [0.06, 0.06, 0.12, 10.0, 0.6])
     network = NetworkConfig(

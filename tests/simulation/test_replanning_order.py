@@ -1,4 +1,4 @@
-"""A running query gets another order of its joins where what is measured makes that cheaper, and its answers stay those of one plan."""
+"""A running query gets another order of its joins if that is cheaper by measurements, and its answers stay those of one plan."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ SELECT window_end, k, COUNT(*) AS n, SUM(v) AS v, SUM(w) AS w FROM TUMBLE(j, ts,
 
 
 class Story:
-    """The query where b comes to the node that takes the answers, and a and c come together elsewhere."""
+    """A query whose source b is on the node of the sink, while a and c are together on another node."""
 
     def __init__(self, nodes: int, rare: int, rate: int = 40, rows: int = ROWS, keys: int = 3, **how: Any) -> None:
         self.world: World = make_world(nodes, seed=3, **how)
@@ -51,7 +51,7 @@ class Story:
         return found
 
     def spread(self) -> None:
-        """Moves the upper join, and all behind it but the sink, to a node of their own."""
+        """Moves the upper join and all operators after it, except the sink, to a separate node."""
         joins = [spec.id for spec in self.record.plan.operators if isinstance(spec.params, JoinParams)]
         behind = {link.target for link in self.record.plan.links if link.source in joins and link.target in joins}
         for spec in self.record.plan.operators:
@@ -62,7 +62,7 @@ class Story:
             self.world.run(0.5)
 
     def give(self, times: float) -> None:
-        """Has all sources give so many times the rows per second that they give now."""
+        """Multiplies the rates of all sources."""
         for agent in self.world.agents:
             give(agent, times)
 
@@ -87,7 +87,7 @@ class Story:
         return [len(one.operators) for one in sets_of(self.record.plan)]
 
     def restart_home(self) -> None:
-        """Ends the agent that has taken the query at once, and starts it again."""
+        """Kills the query's home, and starts it again."""
         former = self.query
         self.world.restart(0)
         home: Any = self.world.agents[0]
@@ -115,14 +115,14 @@ def story() -> Iterator[Any]:
 
 
 def test_joins_are_exchanged_where_that_is_cheaper_by_what_is_measured(story: Any) -> None:
-    """Rules of thumb take both joins for equal; the one that is written first gives fifty times the pairs of the other."""
+    """By rules of thumb both joins are equal, but the join that is written first gives fifty times as many pairs as the other."""
     told = story(3, rare=200)
     told.world.run(12.0)
     assert told.first_joined() == {"a", "b"}
     with pytest.raises(SbonError, match="one after the other"):
         told.replan(order=True, instances=2)
     home: Any = told.world.agents[0]
-    assert reordered(home.queries.owned.statements._as_it_runs(told.record), to_carry=True).plan is None, "it carries what comes"
+    assert reordered(home.queries.owned.statements._as_it_runs(told.record), to_carry=True).plan is None, "the order must sustain the rates"
     said = told.replan(order=True)
     assert "exchanged for " in said["text"]
     assert said["crosses_at"] is not None
@@ -166,7 +166,7 @@ def test_a_query_has_the_order_and_the_instances_of_its_last_plan_after_a_restar
 
 
 def test_a_query_whose_order_cannot_carry_what_comes_gets_another_by_itself_once(story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four times the rate fills the core of the upper join, however it is placed, so that sources are held up; joins exchanged carry it."""
+    """Four times the rate fills the core of the upper join wherever it runs, so sources are held up; the exchanged joins sustain it."""
     monkeypatch.setattr(ordering, "OFF_S", 5.0)
     how: dict[str, Any] = {"rare": 666, "keys": 5, "rate": 100, "rows": 9_000}
     cpu = CpuConfig(cores=1, batch_us=100.0, row_ns=250e3, timed=True)

@@ -1,4 +1,4 @@
-"""An agent that restarts has its sources, views, sinks and queries again, unless somebody dropped or replaced them meanwhile."""
+"""A restarted agent has its sources, views, sinks and queries again, unless someone dropped or replaced them meanwhile."""
 
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def until(world: World, condition: Any, timeout_s: float = 30.0) -> None:
 
 
 def until_failed(world: World) -> None:
-    """Every living agent has declared the home failed."""
+    """Waits until every living agent has declared the home failed."""
     others = (SOURCE, OTHER, ELSEWHERE)
     until(
         world,
@@ -76,7 +76,7 @@ def until_failed(world: World) -> None:
 
 
 def fill(world: World) -> tuple[str, str]:
-    """A source at SOURCE; a view, a sink and a plain query at HOME."""
+    """Creates a source at SOURCE; and a view, a sink and a plain query at HOME."""
     world.submit(DATAGEN.format(world.nodes[SOURCE]), at=SOURCE)
     until(world, lambda: "s" in names(world, HOME))
     world.submit("CREATE VIEW v AS SELECT number FROM s WHERE number % 2 = 0", at=HOME)
@@ -100,7 +100,7 @@ def test_a_home_that_returns_runs_its_queries_again_under_new_ids(world: World, 
     assert all(boot_of(query) != boot_of(fed) for query in rows)
     assert names(world, HOME) == names(world, OTHER) == {"s", "v", "k"}
     until(world, lambda: served(world) == set(rows), 20.0)
-    tail = world.tail(plain, HOME)  # the former id finds its successor
+    tail = world.tail(plain, HOME)  # the former id leads to the successor
     world.run(5.0)
     assert len(tail.rows) > 20
     world.submit("DROP SINK k", at=OTHER)
@@ -177,7 +177,7 @@ def test_what_others_dropped_holds_though_the_home_hears_of_it_late(world: World
     for query in list(queries(world)):
         world.ask(OTHER, "drop", query=query)
     world.partition([[HOME, SOURCE, ELSEWHERE]])
-    # The others of its side have heard of the drop: they forget it, as an agent does that was away for long.
+    # The other agents on its side have heard of the drop; they forget it, as an agent does that was away for long.
     for number in (SOURCE, ELSEWHERE):
         world.restart(number, lose_data=True)
     world.start(HOME)
@@ -291,12 +291,12 @@ def test_a_name_that_begins_the_id_of_another_query_is_not_taken_for_it(world: W
     until(world, lambda: name in names(world, OTHER))
     world.submit(f"DROP SINK {name}", at=OTHER)
     until(world, lambda: states(world) == {plain: "running"}, 5.0)
-    world.ask(OTHER, "drop", query=name)  # which is nobody's name now
+    world.ask(OTHER, "drop", query=name)  # no query has this name now
     assert states(world) == {}
 
 
 def test_all_agents_learn_the_new_ids_soon(tmp_path: Path) -> None:
-    """An exchange of all tables would tell them half a minute later."""
+    """Without a direct message, they would learn them half a minute later by an exchange of tables."""
     world = make_world(tmp_path, agents=12)
     world.submit("CREATE SINK k AS SELECT cpu FROM sys.load WITH (connector = 'discard')", at=HOME)
     world.run(1.0)

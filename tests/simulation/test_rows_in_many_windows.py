@@ -1,4 +1,4 @@
-"""Rows that each lie in many windows are given to them a few at a time: a quantum stays small, whatever the batch holds."""
+"""Rows that are in many windows are processed a few at a time: a quantum stays small, whatever the size of the batch."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a source or UNNEST leaves out is known where its query was submitted, on its own host, and in the log."""
+"""Rows that a source or UNNEST leaves out are counted at the query's home, on the operator's host, and in the log."""
 
 import json
 from pathlib import Path

@@ -26,9 +26,9 @@ def test_explain_predicts_from_rows_that_went_through_the_operators_at_the_host_
     shown = world.ask(HERE, "explain", sql=f"CREATE SINK out AS {QUERY} WITH (connector = 'discard')")
 
     told = shown["prediction"]["operators"]
-    assert told["sampled"] == len(shown["operators"]) - 1, "all but the sink"
+    assert told["sampled"] == len(shown["operators"]) - 1, "all operators but the sink must be sampled"
     assert told["rule"] == 1
-    assert not world.ask(THERE, "operators"), "nothing runs"
+    assert not world.ask(THERE, "operators"), "no operator may run"
 
 
 def test_a_running_query_is_measured_and_no_longer_sampled():
@@ -43,7 +43,7 @@ def test_a_running_query_is_measured_and_no_longer_sampled():
 
 
 def test_streams_have_the_rates_that_the_sample_tells_so_that_a_join_runs_at_the_stronger_one():
-    """One in a hundred rows of the first source passes; by rule a third would, and the join with all its pairs would run at the sink."""
+    """One in a hundred rows of the first source passes the filter; by rule a third would, and the join would run at the sink."""
     world = world_of()
     one, other = world.nodes[THERE], world.nodes[2]
     world.submit(TRADES.format(node=other).replace("trades", "quotes").replace("1000", "200"), at=HERE)

@@ -1,4 +1,4 @@
-"""Whole scenarios with real agents in virtual time: they go as expected, and a seed says everything."""
+"""Whole scenarios with real agents in virtual time: they meet their expectations, and the seed determines the whole run."""
 
 import os
 import subprocess
@@ -63,7 +63,7 @@ def test_the_same_seed_writes_the_same_bytes_and_another_seed_gives_another_run(
 
 @pytest.mark.soak
 def test_a_scenario_moves_operators_and_loses_nothing(tmp_path):
-    """What the same scenario does in network namespaces, where it runs as root in every run."""
+    """The same scenario also runs in network namespaces, in runs as root."""
     result = tmp_path / "wan.json"
     command = [sys.executable, "-m", "sbon.cli", "testbed", "run", str(SCENARIOS / "wan.toml"), "--json", str(result), "-q"]
     subprocess.run(command, check=True, capture_output=True, timeout=600)

@@ -1,4 +1,4 @@
-"""Seeds of the simulator that were wrong, for what is no matter of owners (`test_owners.py` has those)."""
+"""Seeds of the simulator that once failed, except those about owners (`test_owners.py`)."""
 
 import pytest
 

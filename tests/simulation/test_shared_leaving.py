@@ -1,6 +1,7 @@
-"""Queries that share operators leave in any order, through partitions: nothing is taken from those that stay, nothing stays in the end.
+"""Queries that share operators are dropped in any order, through partitions: the remaining queries lose nothing, and nothing remains in the
+end.
 
-Partitions and crashes give queries other owners, of which their takers need not know.
+Partitions and crashes give queries other owners, which their former homes may not know.
 """
 
 import random
@@ -34,11 +35,11 @@ def instances(world: World) -> list[str]:
 
 
 def drop(world: World, taker: int, query: str) -> bool:
-    """Drops a query. Returns False if it cannot be done yet: an earlier partition gave it another owner, which is cut off now."""
+    """Drops a query. Returns False if this is not possible yet, because an earlier partition gave it an owner that is cut off now."""
     try:
         world.ask(taker, "drop", query=query)
     except SbonError as refusal:
-        return "there is no query" in str(refusal)  # an earlier request was carried out, and its answer was lost
+        return "there is no query" in str(refusal)  # an earlier request was executed, but its answer was lost
     return True
 
 
@@ -49,7 +50,8 @@ def test_queries_that_share_leave_in_any_order_through_partitions(seed):
     queries = {taker: world.submit(WINDOWED, at=taker) for taker in TAKERS}
     tails = {taker: world.tail(query, taker) for taker, query in queries.items()}
     world.run_until(lambda: all(len(tail.rows) >= 10 for tail in tails.values()), 60, "all have answers")
-    assert any(len(instance.users) == 3 for agent in world.agents for instance in agent.execution.engine.instances.values()), "they share"
+    assert any(len(instance.users) == 3 for agent in world.agents for instance in agent.execution.engine.instances.values()), "the queries
+    must share operators"
 
     for taker in rng.sample(TAKERS, 3):
         cut = rng.sample(range(7), rng.randint(1, 3))
@@ -62,7 +64,7 @@ def test_queries_that_share_leave_in_any_order_through_partitions(seed):
         while not done:
             world.run(1.0)
             done = drop(world, taker, query)
-            assert world.now < 600.0, f"{query} can be dropped once the partition is over"
+            assert world.now < 600.0, f"{query} could not be dropped after the partition"
         staying = {name: len(tails[name].rows) for name in queries}
 
         def all_go_on(staying=staying):

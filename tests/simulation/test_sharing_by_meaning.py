@@ -1,4 +1,4 @@
-"""Queries of several authors, written in their own ways, share what they mean alike, and each gets its own columns."""
+"""Queries that express the same in different ways share operators, and each gets its own columns."""
 
 from sbon_testbed.simulator.harness import World
 from tests.worlds import settled_world
@@ -39,14 +39,11 @@ def test_a_join_the_other_way_round_is_shared_and_each_author_gets_the_columns_a
     world.run(3.0)
 
     row = next(row for row in world.ask(3, "queries") if row["id"] == other)
-    assert {operator["kind"] for operator in row["operators"] if not operator["reused"]} == {"sink"}, "all but the sink serves both"
-    joins = [row for number in range(5) for row in world.ask(number, "operators") if row["kind"] == "join"]
-    assert [join["queries"] for join in joins] == [sorted([one, other])]
-    assert [tail.columns for tail in tails] == [("ts", "item", "amount", "price"), ("c", "a", "i", "t")]
-    first = {tuple(row) for row in tails[0].rows}
-    late = [(t, i, a, c) for c, a, i, t in tails[1].rows]
-    assert set(late) <= first, "the same pairs, under other names"
-    assert len(set(late)) == len(late)
+    assert {operator["kind"] for operator in row["operators"] if not operator["reused"]} == {"sink"}, "all operators but the sink must serve
+    both queries" joins = [row for number in range(5) for row in world.ask(number, "operators") if row["kind"] == "join"] assert
+    [join["queries"] for join in joins] == [sorted([one, other])] assert [tail.columns for tail in tails] == [("ts", "item", "amount",
+    "price"), ("c", "a", "i", "t")] first = {tuple(row) for row in tails[0].rows} late = [(t, i, a, c) for c, a, i, t in tails[1].rows]
+    assert set(late) <= first, "the same pairs, under other names" assert len(set(late)) == len(late)
 
 
 def test_a_query_over_rows_that_are_there_from_the_start_reads_all_of_them():
@@ -74,5 +71,5 @@ def test_a_query_that_asks_for_something_else_gets_operators_of_its_own():
     joins = [row for number in range(5) for row in world.ask(number, "operators") if row["kind"] == "join"]
     assert [len(join["queries"]) for join in joins] == [1, 1]
     sources = [row for number in range(5) for row in world.ask(number, "operators") if row["kind"] == "source"]
-    assert [len(source["queries"]) for source in sources] == [2, 2], "what feeds them is shared"
+    assert [len(source["queries"]) for source in sources] == [2, 2], "their sources must be shared"
     assert world.rows(other, at=3, count=20)

@@ -1,4 +1,4 @@
-"""Random queries under random faults: every seed is right, a wrong one is reported with the command that runs it again."""
+"""Random queries under random faults: every seed succeeds; a failed seed is reported with the command that repeats it."""
 
 import re
 from functools import cache, partial
@@ -33,7 +33,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_no_key_of_groups_is_a_number_alone() -> None:
-    """DuckDB takes that for the place of a column."""
+    """DuckDB takes a number alone as the position of a column."""
     keys = [asked.query.duck.rpartition("GROUP BY")[2] for asked in make_workload(184).queries if "GROUP BY" in asked.query.duck]
 
     assert any("::BIGINT" in text for text in keys)

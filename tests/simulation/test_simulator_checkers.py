@@ -1,4 +1,4 @@
-"""Each checker of the simulator finds what it is there for, and nothing else."""
+"""Each checker of the simulator finds its kind of error, and nothing else."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ QUERY = "n0.abc.01"
 
 
 class Agents:
-    """Stands for a run: agents with operators, written down by hand."""
+    """Replaces a run by hand-written agents with operators."""
 
     def __init__(self, *operators: tuple[str, Any], members: Sequence[str] = ("n0", "n1")) -> None:
         self.world = SimpleNamespace(
@@ -159,7 +159,7 @@ def test_an_epoch_that_goes_back_is_found() -> None:
     record.nodes["b"], record.epochs["b"] = "n0", 3
     assert epochs.look() == "b is in epoch 3, and was in 4 before"
     healing.over.add("b")
-    assert not epochs.look(), "nothing of it runs any more"
+    assert not epochs.look(), "no operator of the query runs any more"
 
 
 def test_an_owner_may_have_heard_of_fewer_moves_than_the_one_before_but_of_no_fewer_recoveries() -> None:
@@ -254,7 +254,7 @@ def test_what_ended_queries_have_left_behind_is_found() -> None:
 def with_query(
     tmp_path: Path, rows: str, state: QueryState, shape: str = "filters", reason: str = "", counted: int = 0, exact: bool = True
 ) -> Any:
-    """A run with the query `k0`, whose right rows are 1, 2 and 2, and whose sink has written these."""
+    """Returns a run with the query `k0`, whose right rows are 1, 2 and 2, and whose sink has written the given rows."""
     (tmp_path / "k0.csv").write_text(f"c0\n{rows}")
     run: Any = Agents()
     query = Query("SELECT c0 FROM p", "", ("BIGINT",), (1e-9,), shape)
@@ -279,7 +279,7 @@ def test_rows_that_one_node_does_not_give_are_found(tmp_path: Path, rows: str, p
 
 
 def run_of_registers(*registers: Any) -> tuple[Run, list[Any]]:
-    """Returns a run of the query k0 and its agents, which know no more than these registers."""
+    """Returns a run of the query k0 and its agents, which know only these registers."""
     nothing = SimpleNamespace(find=lambda name: None)
     alive: list[Any] = [
         (n, SimpleNamespace(queries=SimpleNamespace(owned=SimpleNamespace(records=it.running, register=it), resuming=nothing)))
@@ -296,7 +296,7 @@ def run_of_registers(*registers: Any) -> tuple[Run, list[Any]]:
 
 
 def test_the_record_is_that_of_the_latest_owner() -> None:
-    """A former owner that was cut off has not heard yet that another one has followed it, and ended the query."""
+    """A former owner that was cut off does not know yet that its successor has ended the query."""
     former, latest = (SimpleNamespace(id=QUERY, name="k0", former="") for _ in range(2))
     heard = owners.Owners()
     heard.heard(QUERY, owners.Owner("n1", 1, 1))
@@ -308,7 +308,7 @@ def test_the_record_is_that_of_the_latest_owner() -> None:
 
 
 def test_a_query_has_ended_whose_owner_waits_for_its_keepers_and_crashes() -> None:
-    """Such an owner calls the query running again; what its sink had finished stays finished."""
+    """Such an owner reports the query as running again, but its sink stays finished."""
     record = SimpleNamespace(id=QUERY, name="k0", former="", state=QueryState.FINISHED)
     run, alive = run_of_registers(SimpleNamespace(running={QUERY: record}, ended={}, owners=owners.Owners()))
     run.watch_ends()
@@ -320,7 +320,7 @@ def test_a_query_has_ended_whose_owner_waits_for_its_keepers_and_crashes() -> No
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_query_has_not_ended_that_its_home_is_about_to_run_anew(finished: bool) -> None:
-    """Its home has restarted without having written down that the query had finished."""
+    """Its home has restarted before it had written to disk that the query had finished."""
     record = SimpleNamespace(id=QUERY, name="k0", former="", state=QueryState.FINISHED)
     run, alive = run_of_registers(SimpleNamespace(running={QUERY: record}, ended={}, owners=owners.Owners()))
     run.watch_ends()

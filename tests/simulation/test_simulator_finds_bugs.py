@@ -15,7 +15,7 @@ from tests.mutants.run import Tree
 ROOT = Path(__file__).parents[2]
 SEEDS = 200
 BUGS = [mutant.name for mutant in chosen(read_mutants(), ["simulator"])]
-"""Those of `tests/mutants/simulator.toml`."""
+"""Names of the mutants in `tests/mutants/simulator.toml`."""
 COMMAND = "from sbon.cli.__main__ import main; main()"
 
 
@@ -25,7 +25,7 @@ def test_there_are_ten_bugs_to_find() -> None:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """A copy of the checkout."""
+    """Returns a copy of the checkout."""
     return Tree(ROOT, tmp_path_factory.mktemp("bugs") / "tree", threading.Event())
 
 

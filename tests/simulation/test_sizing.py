@@ -1,4 +1,4 @@
-"""Queries with `instances = 'auto'` on agents in virtual time: planned when they are submitted, and anew when the rate changes."""
+"""Queries with `instances = 'auto'` on agents in virtual time: planned when they are submitted, and again when the rate changes."""
 
 import csv
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def declare(world: World, rows: int | None = None) -> None:
 
 
 def give(agent: Any, times: float) -> None:
-    """Has the running sources of an agent give so many times the rows per second that they give now."""
+    """Multiplies the rates of an agent's running sources."""
     for running in [one.source for one in agent.execution.engine.instances.values() if one.source is not None]:
         datagen: Any = running
         while not hasattr(datagen, "_began"):
@@ -69,7 +69,7 @@ def row(world: World, query: str) -> dict[str, Any]:
 
 
 def instances(world: World, query: str) -> tuple[int, int | None]:
-    """The instances that run, and how many there should be."""
+    """Returns the number of running instances, and the wanted number."""
     (one,) = row(world, query)["instances"]
     return len(one["operators"]), one["wanted"]
 
@@ -87,7 +87,7 @@ def test_a_rate_that_doubles_asks_for_more_instances_which_a_change_of_the_plan_
 
     give(world.agents[0], 2.0)
     world.run(7.5)
-    assert instances(world, query) == (1, 1), "half of the time is no reason"
+    assert instances(world, query) == (1, 1), "half of the required time must not change the number"
     world.run(15)
     seen = row(world, query)
     assert instances(world, query) == (1, 2)
@@ -96,7 +96,7 @@ def test_a_rate_that_doubles_asks_for_more_instances_which_a_change_of_the_plan_
     assert "rows/s come and need 2; `sbon replan` gives them to it" in seen["reason"]
     give(world.agents[0], 0.9)
     world.run(30)
-    assert instances(world, query) == (1, 2), "it stays"
+    assert instances(world, query) == (1, 2), "the number of instances must stay"
 
     assert len(world.ask(HOME, "replan", query=query)["instances"]) == 1
     world.run(15)
@@ -122,7 +122,7 @@ def test_a_query_with_a_bound_runs_with_the_instances_that_were_planned_and_one_
         submitted(world, "late", max_latency="30 ms")
 
     (shown,) = row(world, query)["instances"]
-    assert 0.8 < shown["auto"]["cores"] < 1.6, "0.9, and what the batches of a further instance cost"
+    assert 0.8 < shown["auto"]["cores"] < 1.6, "0.9 cores, and the cost of another instance's batches"
     assert shown["text"].startswith("window: 2 by key (")
     assert "; auto: rate 4,4" in shown["text"]
     assert "\n" not in str(refused.value)
@@ -132,7 +132,7 @@ def test_a_query_with_a_bound_runs_with_the_instances_that_were_planned_and_one_
 def test_a_rate_that_doubles_and_halves_gets_its_instances_by_itself_and_no_answer_is_lost(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It rests before it goes back."""
+    """It waits for a rest period before it changes back."""
     monkeypatch.setattr(resizing, "OFF_S", 10.0)
     monkeypatch.setattr(own_changes, "REST_S", 40.0)
     rows, answers = 350_000, tmp_path / "answers.csv"
@@ -146,7 +146,7 @@ def test_a_rate_that_doubles_and_halves_gets_its_instances_by_itself_and_no_answ
 
     give(world.agents[0], 2.0)
     world.run(8)
-    assert instances(world, query) == (1, 1), "a moment is no reason"
+    assert instances(world, query) == (1, 1), "a short peak must not change the number"
     wait_for(world, lambda: instances(world, query) == (2, 2))
     (happened,) = record.history.latest(1)
     assert happened.event == "replanned"
@@ -155,7 +155,7 @@ def test_a_rate_that_doubles_and_halves_gets_its_instances_by_itself_and_no_answ
     give(world.agents[0], 0.5)
     wait_for(world, lambda: instances(world, query) == (2, 1))
     world.run(10)
-    assert instances(world, query) == (2, 1), "it rests"
+    assert instances(world, query) == (2, 1), "the rest period must delay the change"
     wait_for(world, lambda: instances(world, query) == (1, 1))
     wait_for(world, lambda: record.state.value == "finished")
     assert [one.event for one in record.history.latest(9)].count("replanned") == 2
@@ -166,9 +166,9 @@ def test_a_rate_that_doubles_and_halves_gets_its_instances_by_itself_and_no_answ
 
 
 def wait_for(world: World, condition: Callable[[], bool]) -> None:
-    """Looks every two seconds whether a condition holds."""
+    """Waits until a condition holds, checked every two seconds."""
     for _ in range(60):
         if condition():
             return
         world.run(2)
-    raise AssertionError(f"it has not come by {world.now:.0f} s")
+    raise AssertionError(f"the condition does not hold by {world.now:.0f} s")

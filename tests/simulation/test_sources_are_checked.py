@@ -1,4 +1,4 @@
-"""CREATE SOURCE and CREATE SINK refuse what their connectors would not take, at once and with the place; so does DROP of another kind."""
+"""CREATE SOURCE and CREATE SINK refuse invalid options at once, with their place; so does DROP for a name of another kind."""
 
 import re
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_an_option_of_a_sink_is_refused_with_its_place_wherever_the_sink_is(worl
     assert message.replace("{there}", there) in str(reply.error)
     assert reply.place == (1, text.index("^") + 1)
     assert world.ask(0, "queries") == []
-    if "kafka" not in marked:  # a connector that only its host may know
+    if "kafka" not in marked:  # only the host may know this connector
         explained = refusal_of(world, text.replace("^", ""), "explain")
         assert without_ids(str(explained.error)) == without_ids(str(reply.error))
         assert explained.place == reply.place
@@ -139,7 +139,7 @@ def test_dropping_a_source_names_the_views_that_need_it(world: World) -> None:
 
 
 def test_a_file_that_does_not_open_in_time_is_refused_and_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a mount that does not answer, for which an agent on real threads waits no longer than that."""
+    """Simulates a mount that does not answer; an agent on real threads waits for it no longer than this."""
     there = world.nodes[1]
     world.submit(CREATE.format(f"'file', path = 'x.csv', nodes = '{there}'"))
     host: Any = world.agents[1].host
@@ -171,5 +171,5 @@ def refusal_of(world: World, sql: str, command: str = "submit", timeout_s: float
 
 
 def without_ids(text: str) -> str:
-    """Without the ids of queries, which are never the same."""
+    """Removes the ids of queries, which always differ."""
     return re.sub(r"\.[0-9a-z]{7}\.[0-9a-z]{2,}\.", ".id.", text)

@@ -1,4 +1,4 @@
-"""A sink whose far end takes nothing holds everything before it, says so, and goes on where it stopped."""
+"""A sink whose far end accepts nothing holds back all operators before it, reports that, and continues where it stopped."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An operator whose state outgrows the memory that the host gives to states ends, with the reason; all others go on."""
+"""An operator whose state exceeds the host's memory for states fails with a reason; all others continue."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_the_operator_that_outgrows_the_limit_ends_with_the_reason_and_the_other
     assert "largest of 2" in report.reason
     assert report.state_bytes == report.state_rows == 0
     operators = world.agents[0].execution.operators
-    assert operators.instances[report.id].operator is None, "its state is let go"
+    assert operators.instances[report.id].operator is None, "its state must be freed"
     assert operators.room.budget.used_bytes < LIMIT / 10
     world.run_until(lambda: steady.finished, 60, "the other query ends")
     assert sum(row[2] for row in steady.rows) == 20_000

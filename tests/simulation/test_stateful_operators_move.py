@@ -1,4 +1,4 @@
-"""Sessions, joins, first rows, sketches and patterns move between agents with their state: the answers are those of a run on one node."""
+"""Sessions, joins, first rows, sketches and patterns move between agents with their state: the answers equal those of a run on one node."""
 
 from collections.abc import Callable
 
@@ -53,7 +53,7 @@ SELECT 'never', key, m.n, m.low FROM b MATCH_RECOGNIZE (
 
 @pytest.fixture(scope="module")
 def alone() -> Callable[[str], list[str]]:
-    """The answers of a query on one node, computed once."""
+    """Returns a function that gives a query's answers on one node; each is computed once."""
     known: dict[str, list[str]] = {}
 
     def answers(query: str) -> list[str]:
@@ -65,7 +65,7 @@ def alone() -> Callable[[str], list[str]]:
 
 
 def run(query: str, nodes: int, seed: int) -> tuple[list[str], int]:
-    """The rows of the sink, sorted, and how often an operator has moved."""
+    """Returns the rows of the sink, sorted, and the number of migrations."""
     world = make_world(nodes, seed)
     left, right = world.nodes[1 % nodes], world.nodes[2 % nodes]
     tail = world.tail(world.submit(SOURCES.format(left=left, right=right) + query))

@@ -1,4 +1,4 @@
-"""DESCRIBE and SHOW at any agent: with the names that the statements before them have made, and the queries of all agents."""
+"""DESCRIBE and SHOW at any agent know the names that earlier statements have created, and the queries of all agents."""
 
 import pytest
 

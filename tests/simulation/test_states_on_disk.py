@@ -65,7 +65,7 @@ def function_of(world: World, kind: str = "function") -> dict[str, Any]:
 
 
 def run(world: World, seed: int, statement: str = STATEMENT, *, moves: bool) -> tuple[list[str], int, int]:
-    """The rows of the sink, sorted, how often an operator has moved, and the most files of states at a time."""
+    """Returns the rows of the sink, sorted, the number of migrations, and the largest number of state files at a time."""
     tail = world.tail(world.submit(statement.format(world.nodes[-1])))
     trouble, most = Trouble(world, seed), 0
     while not tail.finished and world.now < 300:

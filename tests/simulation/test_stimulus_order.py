@@ -1,4 +1,4 @@
-"""The engine itself, on one virtual core that has too much to do: whatever begins is the most urgent of all that could begin."""
+"""The engine on one overloaded virtual core: each task that begins is the most urgent of all that could begin."""
 
 import math
 
@@ -51,7 +51,7 @@ def test_the_most_urgent_batch_runs_first_across_operators_and_queries(monkeypat
     world.close()
 
     contested = [(ours, best) for ours, best in begun if best < math.inf]
-    assert len(contested) > 10, "there was nothing to choose from"
+    assert len(contested) > 10, "there must be several tasks to choose from"
     assert [(ours, best) for ours, best in contested if ours > best] == []
 
 

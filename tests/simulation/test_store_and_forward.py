@@ -1,4 +1,4 @@
-"""An uplink that is dead for ten minutes loses nothing and catches up in order; a disk that is too small, full or damaged says so."""
+"""An uplink that is down for ten minutes loses no row and catches up in order; a too small, full or damaged disk is reported."""
 
 from functools import cache
 from typing import Any
@@ -42,7 +42,7 @@ def disk_of(world: World, number: int) -> VirtualDisk:
 
 
 def flow_from(world: World, rows: int, rate: int = RATE) -> Tail:
-    """A source on the second node, read at the first."""
+    """Creates a source on the second node, and reads it at the first."""
     world.submit(SOURCE.format(world.nodes[1], rate, rows))
     return world.tail(world.submit(QUERY))
 
@@ -95,7 +95,7 @@ def test_when_the_disk_budget_ends_the_source_waits_and_says_why() -> None:
     world.run(60)
     given = [operator["rows_out"] for operator in operators(world, 1)]
     world.run(60)
-    assert [operator["rows_out"] for operator in operators(world, 1)] == given, "the source has gone on"
+    assert [operator["rows_out"] for operator in operators(world, 1)] == given, "the source must not continue"
     assert 0.9 * 2**20 < disk_of(world, 1).peak_bytes <= 2**20
     assert max(sender.memory_batches for sender in senders(world, 1)) <= 18
     blocked = [operator for operator in operators(world, 1) if operator["state"] == "blocked"]
@@ -163,7 +163,7 @@ def test_files_go_with_the_query_and_with_the_agent() -> None:
     disk = disk_of(world, 1)
     assert disk.files
     world.kill(1)
-    assert disk.files, "a killed agent cleans up nothing"
+    assert disk.files, "a killed agent leaves its files behind"
     disk.append("notes.txt", [b"not ours"])
     world.heal()
     world.start(1)
@@ -174,7 +174,7 @@ def test_files_go_with_the_query_and_with_the_agent() -> None:
 
 
 def test_a_query_that_ends_while_a_batch_is_being_worked_on_leaves_nothing_behind() -> None:
-    """Rows that come of that batch are nobody's any more: on disk it would lie, and take of the budget, for as long as the agent runs."""
+    """No query needs the rows of that batch any more: on disk they would use the budget for as long as the agent runs."""
     world = make_world(spill_bytes=1 << 20, spill_after_s=0.0, window_batches=2)
     world.submit(SOURCE.format(world.nodes[1], RATE, ROWS))
     query = world.submit(QUERY)
@@ -184,7 +184,7 @@ def test_a_query_that_ends_while_a_batch_is_being_worked_on_leaves_nothing_behin
     world.run_until(lambda: disk_of(world, 1).used_bytes > 0, 60)
 
     def gives_more() -> bool:
-        """A batch is on a thread, and what comes of it will be written."""
+        """Tells whether a batch is on a thread and its result will be written to disk."""
         busy = [i for i in agent.execution.operators.instances.values() if i.task is not None]
         given = [o.sender for i in busy for o in i.outputs.values() if o.node != agent.name]
         return any(sender.on_disk and sender.backlog._busy is None and sender.has_credit for sender in given)
@@ -234,17 +234,17 @@ def test_a_consumer_that_is_away_for_long_costs_the_others_nothing_and_gets_all_
     rows = 260 * RATE
     world = make_world(3, interval_s=1.0, spill_bytes=64 << 20)
     world.submit(SOURCE.format(world.nodes[1], RATE, rows))
-    world.run(30)  # until all know of it
+    world.run(30)  # until all agents know of the failure
     tails = [world.tail(world.submit(QUERY, at=node), node) for node in (0, 2)]
     world.run(20)
     world.partition([[0]])
     world.run(200)
     away, here = (len(tail.rows) for tail in tails)
-    assert here > away + 100 * RATE // 2, "the consumer that is there has waited for the one that is not"
+    assert here > away + 100 * RATE // 2, "the available consumer must not wait for the unavailable one"
     world.heal()
     world.run_until(lambda: all(tail.finished for tail in tails), 300)
     assert list(map(str, tails[0].rows)) == undisturbed(rows)
-    # The second query joined while rows flowed: it has all from its first on.
+    # The second query joined while rows flowed: it has all rows from its first on.
     late = list(map(str, tails[1].rows))
     assert late
     assert late == undisturbed(rows)[-len(late) :]

@@ -1,4 +1,4 @@
-"""Telemetry of agents in the virtual world: the same from run to run, and true to what happened."""
+"""Telemetry of agents in the virtual world is the same from run to run, and matches the events."""
 
 import shutil
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ RUN_S = 12.0
 
 
 class Story(NamedTuple):
-    """The events of a run, by the agents' own word."""
+    """The events of a run, as the agents report them."""
 
     directory: Path
     query: str
@@ -39,7 +39,7 @@ class Story(NamedTuple):
 
 
 def play(directory: Path, seed: int) -> Story:
-    """Four agents; a query, dropped in the end; a window moved far away by hand, which comes back; an agent that goes without a word."""
+    """Runs four agents: a query is dropped at the end, a window is moved away by hand and comes back, and an agent is killed."""
     world = World(build(CitiesConfig(), 4, seed), seed=seed, data_dir=directory, settings=SETTINGS)
     names = world.nodes
     for name in names:
@@ -171,7 +171,7 @@ def test_queries_members_and_agents_tell_their_changes(story):
 
 
 def test_all_of_it_becomes_tables(story, tmp_path):
-    directory = tmp_path / "story"  # the others read what waits to be written
+    directory = tmp_path / "story"  # the other tests read rows that wait to be written
     shutil.copytree(story.directory, directory)
     count = sum(1 for telemetry in directory.glob("*/telemetry") for _ in spooled(telemetry))
 
@@ -184,7 +184,7 @@ def test_all_of_it_becomes_tables(story, tmp_path):
 
 
 def test_use_of_the_processors_and_what_waits_for_them_are_told_apart(tmp_path, monkeypatch):
-    """Their sum, which decides where operators go, was told as the use: 106 % of the processors."""
+    """Their sum, which placement uses, used to be reported as the use: 106 % of the processors."""
     world = World(build(CitiesConfig(), 2, 1), seed=1, data_dir=tmp_path, settings=SETTINGS)
     world.start(0)
     host = world.agents[0].host

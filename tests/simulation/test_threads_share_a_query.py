@@ -1,4 +1,4 @@
-"""One query on several threads: batches made ahead of their turn, and chains in two parts, change neither rows nor their order."""
+"""One query on several threads: batches that are made ahead of their turn, and split chains, change neither rows nor their order."""
 
 from collections.abc import Callable
 from functools import partial
@@ -51,7 +51,7 @@ def source_of(world: World, number: int = 0) -> Instance:
 
 
 def tasks_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The operators of each task from now on, by kind."""
+    """Returns a list that gets the kinds of operators of each task from now on."""
     agent = world.agents[0]
     assert isinstance(agent, Agent)
     execution, tasks = agent.execution.engine._execution, []
@@ -66,17 +66,17 @@ def tasks_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def may_move(here: Agent, moving: Instance, source: Instance) -> bool:
-    """Nothing stands in the way, and batches have been made ahead."""
+    """Tells whether nothing prevents the move, and batches have been made ahead."""
     return bool(source.polls.fetches) and here.execution.migrations.may_migrate(moving.id)
 
 
 def has_moved(here: Agent, moving: Instance, moves: list[Any], number: int) -> bool:
-    """It is decided, and the operator has left."""
+    """Tells whether the move is decided and the operator has left."""
     return len(moves) > number and moving.id not in here.execution.engine.instances
 
 
 def answers(world: World, select: str, source: str = SOURCE) -> list[tuple[Any, ...]]:
-    """All rows in the order in which they came."""
+    """Returns all rows in the order of their arrival."""
     world.submit(source.format(node=world.nodes[0]))
     tail = world.tail(world.submit(select))
     world.run_until(lambda: tail.finished)
@@ -85,7 +85,7 @@ def answers(world: World, select: str, source: str = SOURCE) -> list[tuple[Any, 
 
 @pytest.fixture
 def promises(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Makes every flooding source worth another thread. First rows of the batches that are promised."""
+    """Makes every flooding source use another thread; returns a list that gets the first row of each batch made ahead."""
     found: list[int] = []
     prefetch = DatagenSource.prefetch
 
@@ -103,7 +103,7 @@ def promises(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("select", [FILTER, WINDOWS], ids=["filter", "windows"])
 def test_rows_and_their_order_are_those_of_one_thread(promises: list[int], select: str):
     expected = answers(make_world(cores=1), select)
-    assert not promises, "there is no other thread"
+    assert not promises, "no batch may be made ahead without another thread"
     found = answers(make_world(), select)
 
     assert len(promises) > ROWS / BATCH_ROWS / 2
@@ -129,7 +129,7 @@ def test_a_sink_that_takes_nothing_holds_up_what_is_made_for_it(promises: list[i
     source, made = source_of(world), len(promises)
     world.run(5.0)
 
-    assert len(promises) == made, "more is made though nothing leaves"
+    assert len(promises) == made, "no further batch may be made while nothing leaves"
     assert len(source.polls.fetches) <= CORES + 1
     full[0] = False
     world.run_until(lambda: rows[0] == ROWS)
@@ -159,7 +159,7 @@ def test_a_batch_that_cannot_be_made_ends_the_query_with_its_reason_behind_all_r
 
 
 def ahead_of_their_turn(world: World) -> int:
-    """Batches that have passed through an operator before their turn."""
+    """Returns the number of batches that have passed through an operator before their turn."""
     return sum(bool(fetch.ahead) for fetch in source_of(world).polls.fetches)
 
 
@@ -252,7 +252,7 @@ def test_a_chain_that_takes_long_is_worked_on_in_two_parts_while_more_is_waiting
     assert found == expected
     parts = [task for task in tasks if task[-1] != "SinkParams"]
     assert len(parts) > len(tasks) / 3
-    assert all(task[0] == "SourceParams" and len(task) > 1 for task in parts), "one that promises batches is not cut off"
+    assert all(task[0] == "SourceParams" and len(task) > 1 for task in parts), "a source that makes batches ahead stays in its chain"
 
 
 def test_a_chain_stays_whole_where_nothing_would_be_gained(monkeypatch: pytest.MonkeyPatch):
@@ -277,9 +277,9 @@ CREATE SOURCE {name} (ts TIMESTAMP, i BIGINT, key BIGINT, WATERMARK FOR ts AS ts
 
 
 def test_a_projection_a_join_and_its_sink_use_two_cores_in_full():
-    """A row of each source takes a projection, a join twice and a sink: 1.9 cores' work, as the other projection is elsewhere. Cut only
-    while a thread is idle as it begins, the join's task takes the sink's part along whenever the projection runs, and then a core has
-    nothing to do once that has ended: 0.97 of the rows."""
+    """A row of each source needs a projection, a join twice and a sink: work for 1.9 cores, as the other projection is elsewhere. If chains
+    were cut only when a thread is idle at their start, the join's task would include the sink whenever the projection runs, and a core
+    would be idle after the projection: 0.97 of the rows."""
     row_us, cores = 40.0, 2
     rate = round(0.95 * cores / (4 * row_us / 1e6))
     cpu = CpuConfig(cores=cores, batch_us=0.0, row_ns=row_us * 1000, timed=True)

@@ -1,4 +1,4 @@
-"""A batch that no frame can hold is lost alone: it is counted and told, its query is degraded, and all else goes on."""
+"""Only a batch that is too large for a frame is lost: it is counted and reported, its query is degraded, and all else continues."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.worlds import settled_world
 SOURCE = """CREATE SOURCE {name} (ts TIMESTAMP, n BIGINT, t TEXT, WATERMARK FOR ts AS ts)
     WITH (connector = 'file', path = '{path}', nodes = '{node}', replay = 'event_time')"""
 LARGE = 100_000
-"""More characters than a frame of the smallest size holds."""
+"""More characters than the smallest frame can hold."""
 FRAME_BYTES_MAX = 65_536
 
 

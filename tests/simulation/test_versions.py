@@ -1,4 +1,4 @@
-"""Agents of this release and of a later one, which speaks another version of the protocol as well."""
+"""Agents of this release together with agents of a later one, which also speaks another version of the protocol."""
 
 from pathlib import Path
 

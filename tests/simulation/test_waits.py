@@ -1,4 +1,4 @@
-"""What an agent knows of its processor: how long tasks wait, and what of its operators' work the event loop does."""
+"""An agent measures how long tasks wait for a processor, and which share of its operators' work the event loop does."""
 
 from sbon_testbed.simulator.world import SimulatedHost
 from tests.worlds import settled_world
@@ -10,7 +10,7 @@ CREATE SINK kept FROM (SELECT n FROM s WHERE n > 3) WITH (connector = 'discard',
 
 
 class Clock:
-    """A stopwatch of which each look takes so long."""
+    """A clock that advances by a fixed time at each reading."""
 
     def __init__(self, step_s: float) -> None:
         self.now_s, self.step_s = 0.0, step_s
@@ -34,7 +34,7 @@ def waits(monkeypatch, step_s):
 
 
 def test_a_task_waits_for_what_goes_by_beyond_its_processor_time(monkeypatch):
-    """A batch costs some 100 us in virtual time: looks at the clock of 1 ns leave no wait, and such of 10 ms do."""
+    """A batch costs some 100 us in virtual time: readings of the clock that take 1 ns leave no wait, those that take 10 ms do."""
     calm, _ = waits(monkeypatch, 1e-9)
     late, _ = waits(monkeypatch, 0.01)
 

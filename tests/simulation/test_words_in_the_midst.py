@@ -1,4 +1,4 @@
-"""Words that come at the wrong moment: while an operator is on its way elsewhere, after newer ones, for a link that is no more."""
+"""Messages at the wrong moment: while an operator moves, after newer messages, or for a link that does not exist any more."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ WINDOWED = "SELECT window_end, key, count(*) AS n FROM TUMBLE(readings, ts, INTE
 
 
 class Overlay:
-    """Six agents, a source on two of them, a window, and a query that takes its answers."""
+    """Six agents with sources on two of them, a window, and a query that reads its answers."""
 
     def __init__(self) -> None:
         self.world = settled_world(6, seed=3, settings={"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}})
@@ -37,16 +37,16 @@ class Overlay:
         return [agent for agent in self.world.agents if isinstance(agent, Agent)]
 
     def find(self, params: type) -> tuple[Agent, Instance]:
-        """The operator of this kind that is farthest down, and its host."""
+        """Returns the most downstream operator of this kind, and its host."""
         found = [(a, i) for a in self.agents() for i in a.execution.engine.instances.values() if isinstance(i.spec.params, params)]
         return max(found, key=lambda one: one[1].id)
 
     def elsewhere(self, *taken: Agent) -> Agent:
-        """An agent that is none of these."""
+        """Returns an agent that is not among these."""
         return next(agent for agent in self.agents() if agent not in taken)
 
     def move(self, agent: Agent, operator: str, there: Agent) -> list[Any]:
-        """Begin to move an operator; its record will be in the list."""
+        """Starts the migration of an operator; the returned list will get its record."""
         records: list[Any] = []
         self.world.run_until(lambda: agent.execution.migrations.may_migrate(operator), 30)
         agent.execution.migrations.migrate(operator, there.name, "tried by the test", records.append)
@@ -54,7 +54,7 @@ class Overlay:
 
 
 def until_the_rest_is_sent(overlay: Overlay, agent: Agent, operator: str) -> None:
-    """All that an operator takes along has been read, and its new host has not answered yet."""
+    """Waits until the operator's whole state has been sent, and its new host has not answered yet."""
     leaving = agent.execution.migrations._leaving[operator]
     overlay.world.run_until(lambda: leaving.sending.machine._rest == [], 30)
     assert leaving.steps.phase is Phase.TRANSFERRING
@@ -110,7 +110,7 @@ def test_what_an_operator_has_been_told_of_lost_inputs_moves_with_it_or_is_told_
     overlay.world.run_until(lambda: bool(records), 30)
     assert records[0].committed
     with pytest.raises(LocalProtocolError):
-        host.dispatch.carry_out("any", lost, lambda result: None)  # it has gone: who tells must not think that it was heard
+        host.dispatch.carry_out("any", lost, lambda result: None)  # the operator has gone: the sender must not take this as acknowledged
 
     moved = there.execution.engine.instances[window.id]
     there.execution.operators.look_at_inputs(lambda node: False, lambda node: False)
@@ -138,12 +138,12 @@ def test_old_news_of_a_place_changes_nothing_at_either_end() -> None:
 
     assert sum(len(known(agent)) for agent in overlay.agents()) >= 2
     for agent in overlay.agents():
-        agent.dispatch.moved(window.id, one.name, 1)  # it has moved twice since it was made: this was the first time
+        agent.dispatch.moved(window.id, one.name, 1)  # late news of the first move; the operator has moved twice since
         assert set(known(agent)) <= {other.name}
 
 
 def test_nobody_takes_an_operator_back_before_all_know_that_it_has_left() -> None:
-    """A neighbour that still sends to it there would wake it before its return is decided."""
+    """A neighbour that still sends to its old host would wake it before its return is decided."""
     overlay = Overlay()
     host, window = overlay.find(WindowParams)
     there = overlay.elsewhere(host)
@@ -161,7 +161,7 @@ def test_nobody_takes_an_operator_back_before_all_know_that_it_has_left() -> Non
 
 
 def test_a_lock_is_ended_by_who_holds_it_alone() -> None:
-    """The word of an old coordinator, late, must not let go of what the operator's new host has been promised."""
+    """A late message of an old coordinator must not release the lock that the operator's new host holds."""
     overlay = Overlay()
     _, window = overlay.find(WindowParams)
     fed = {output.link.target for output in window.outputs.values()}

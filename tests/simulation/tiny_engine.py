@@ -1,6 +1,6 @@
-"""An engine of another kind: no threads, no quanta, no chains. It runs each batch at once, on the event loop.
+"""An engine of another kind, without threads, quanta and chains: it runs each batch at once, on the event loop.
 
-It shows that the overlay needs nothing of an engine but `sbon.execution.engine.Engine`. It knows nothing of `sbon_agent.engine`.
+It shows that the overlay uses only the interface `sbon.execution.engine.Engine`. It does not use `sbon_agent.engine`.
 """
 
 from collections.abc import Callable
@@ -71,7 +71,7 @@ class TinyEngine:
     # --------------------------------------------------------------------------------------------------------- run
 
     def consider(self, instance: Instance) -> None:
-        """Does all that an operator has to do and credit for."""
+        """Runs an operator as long as it has batches, and credit for their results."""
         while instance.state is State.RUNNING and instance.has_credit:
             incoming = instance.waiting.earliest(begun=False)
             if instance.source is not None:
@@ -84,7 +84,7 @@ class TinyEngine:
         instance.waiting.blocked = instance.state is State.RUNNING and not instance.has_credit
 
     def _poll(self, instance: Instance) -> bool:
-        """Takes a source's batch; returns whether there may be more now."""
+        """Polls a source for a batch; tells whether there may be more now."""
         host, schema = self.parts.host, instance.spec.schema
         assert instance.source is not None
         polled = instance.source.poll(host.now(), host.wall())
@@ -101,7 +101,7 @@ class TinyEngine:
         return False
 
     def _run(self, instance: Instance, incoming: Input, batch: Batch) -> None:
-        """Takes one batch through an operator, and acknowledges it."""
+        """Processes one batch, and acknowledges it."""
         rows = batch.payload if isinstance(batch.payload, Rows) else None
         others = [other.watermark_us for other in instance.inputs.values() if other is not incoming and not other.lost]
         watermark_us = max(instance.watermark_us, min([max(incoming.watermark_us, batch.watermark_us), *others]))
@@ -147,7 +147,7 @@ class TinyEngine:
         self._give(instance, rows, stimulus_s, out_us, path)
 
     def _give(self, instance: Instance, rows: Rows | None, stimulus_s: float, watermark_us: int, path: int) -> None:
-        """Offers a result to all outputs."""
+        """Sends a result to all outputs."""
         if rows is None and watermark_us <= instance.watermark_out_us:
             return
         instance.watermark_out_us = max(instance.watermark_out_us, watermark_us)
@@ -213,7 +213,7 @@ class TinyEngine:
         self.consider(instance)
 
     def expect(self) -> None:
-        """Loads nothing."""
+        """Does nothing, as there are no libraries to load."""
 
     def hand_over(self, instance: Instance) -> None:
         instance.on(Event.HAND_OVER)

@@ -1,2 +1,2 @@
--- Pass through: what the engine takes for carrying bids.
+-- Pass through: measures what it costs the engine to carry bids.
 SELECT auction, bidder, price, ts, extra FROM bid

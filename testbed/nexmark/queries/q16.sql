@@ -1,4 +1,4 @@
--- The same for each channel, with the minute of its last bid.
+-- The figures of q15 for each channel, with the minute of its last bid.
 SELECT
     channel,
     DATE_FORMAT(window_start, 'yyyy-MM-dd') AS day,

@@ -1,4 +1,4 @@
--- Last bids: the latest bid of each bidder on each auction, of each 10 s.
+-- Last bids: the latest bid of each bidder on each auction, in each 10 s.
 SELECT auction, bidder, price, channel, url, ts, extra
 FROM (
     SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, bidder, auction ORDER BY ts DESC) AS place

@@ -1,4 +1,4 @@
--- Bids with what they are on, in category 10. A join of streams needs a bound: bids go to recent auctions, so 10 s lose no pair at
+-- Bids with their auctions, in category 10. A join of streams needs a bound: bids go to recent auctions, so 10 s lose no pair at
 -- 1,000 events a second of event time or more.
 SELECT
     b.auction, b.bidder, b.price, b.channel, b.url, b.ts, b.extra,

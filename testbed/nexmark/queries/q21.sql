@@ -1,4 +1,4 @@
--- Channels by number: the large ones have theirs here, the others in the address of the bid.
+-- Channels by number: large channels have their numbers here, others in the address of the bid.
 SELECT auction, bidder, price, channel,
     CASE
         WHEN LOWER(channel) = 'search' THEN '0'

@@ -1,4 +1,4 @@
--- Hot items: which auctions have had the most bids in the last 10 s, told every 2 s.
+-- Hot items: the auctions with the most bids in the last 10 s, every 2 s.
 WITH counted AS (
     SELECT window_end, auction, COUNT(*) AS num
     FROM HOP(bid, ts, INTERVAL '2 seconds', INTERVAL '10 seconds')

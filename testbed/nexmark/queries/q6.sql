@@ -1,5 +1,5 @@
--- Mean closing price of each seller's last auctions: of each that has a winning bid (q9), over it and the ten of its seller before it.
--- Auctions that are decided with the same 10 s go by their id, which is the order in which they were opened.
+-- Mean closing price of each seller's last auctions: for each auction with a winning bid (q9), over it and the seller's ten auctions before
+-- it. Auctions that are decided in the same 10 s are ordered by id, which is the order in which they were opened.
 SELECT seller, id, AVG(price) OVER (PARTITION BY seller ORDER BY window_end ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS average
 FROM (
     SELECT window_end, seller, id, price

@@ -1,4 +1,4 @@
--- Highest bid: the bids with the highest price of each 10 s.
+-- Highest bid: the bids with the highest price in each 10 s.
 SELECT b.auction, b.price, b.bidder, b.ts, b.extra
 FROM bid AS b
 JOIN (

@@ -1,5 +1,5 @@
--- Winning bids: of each auction the highest bid that came while it was open, the earliest of equal ones. Bounds as in q4; an auction is
--- decided with the 10 s in which it was opened.
+-- Winning bids: for each auction the highest bid that came while it was open; of equal bids, the earliest. Bounds as in q4; an auction is
+-- decided when the 10 s end in which it was opened.
 SELECT id, item_name, seller, category, ts, expires, bidder, price, bid_ts
 FROM (
     SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, id ORDER BY price DESC, bid_ts) AS place

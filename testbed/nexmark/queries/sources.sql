@@ -1,4 +1,4 @@
--- The three streams. {options} stands for the options that say how many events and how fast.
+-- The three streams. {options} stands for the options with the number and rate of events.
 CREATE SOURCE person (
     id BIGINT, name TEXT, email TEXT, credit_card TEXT, city TEXT, state TEXT, ts TIMESTAMP, extra TEXT,
     WATERMARK FOR ts AS ts
