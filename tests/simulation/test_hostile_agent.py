@@ -52,9 +52,9 @@ def test_an_agent_that_tells_nonsense_is_refused_counted_and_hurts_nobody():
         agent = hostile.agents[number]
         check(agent.network.gossip.localiser.coordinate)
         assert all(check(member.coordinate) for member in agent.network.gossip.members.values() if member.coordinate is not None)
-        assert agent.network.gossip.members[hostile.nodes[LIAR]].coordinate in (None, ORIGIN), "the coordinate must be that before its first
-        lie" assert agent.network.gossip.machine.counters["coordinates_rejected"] > 10 assert all(row["status"] == "alive" for row in
-        hostile.ask(number, "members"))
+        assert agent.network.gossip.members[hostile.nodes[LIAR]].coordinate in (None, ORIGIN), "as before its first lie"
+        assert agent.network.gossip.machine.counters["coordinates_rejected"] > 10
+        assert all(row["status"] == "alive" for row in hostile.ask(number, "members"))
     assert honest_error(hostile) == pytest.approx(honest_error(quiet), abs=0.05)
 
 

@@ -50,8 +50,9 @@ def test_queries_that_share_leave_in_any_order_through_partitions(seed):
     queries = {taker: world.submit(WINDOWED, at=taker) for taker in TAKERS}
     tails = {taker: world.tail(query, taker) for taker, query in queries.items()}
     world.run_until(lambda: all(len(tail.rows) >= 10 for tail in tails.values()), 60, "all have answers")
-    assert any(len(instance.users) == 3 for agent in world.agents for instance in agent.execution.engine.instances.values()), "the queries
-    must share operators"
+    assert any(len(instance.users) == 3 for agent in world.agents for instance in agent.execution.engine.instances.values()), (
+        "operators are shared"
+    )
 
     for taker in rng.sample(TAKERS, 3):
         cut = rng.sample(range(7), rng.randint(1, 3))

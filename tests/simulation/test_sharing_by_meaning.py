@@ -39,11 +39,14 @@ def test_a_join_the_other_way_round_is_shared_and_each_author_gets_the_columns_a
     world.run(3.0)
 
     row = next(row for row in world.ask(3, "queries") if row["id"] == other)
-    assert {operator["kind"] for operator in row["operators"] if not operator["reused"]} == {"sink"}, "all operators but the sink must serve
-    both queries" joins = [row for number in range(5) for row in world.ask(number, "operators") if row["kind"] == "join"] assert
-    [join["queries"] for join in joins] == [sorted([one, other])] assert [tail.columns for tail in tails] == [("ts", "item", "amount",
-    "price"), ("c", "a", "i", "t")] first = {tuple(row) for row in tails[0].rows} late = [(t, i, a, c) for c, a, i, t in tails[1].rows]
-    assert set(late) <= first, "the same pairs, under other names" assert len(set(late)) == len(late)
+    assert {operator["kind"] for operator in row["operators"] if not operator["reused"]} == {"sink"}, "only the sink is new"
+    joins = [row for number in range(5) for row in world.ask(number, "operators") if row["kind"] == "join"]
+    assert [join["queries"] for join in joins] == [sorted([one, other])]
+    assert [tail.columns for tail in tails] == [("ts", "item", "amount", "price"), ("c", "a", "i", "t")]
+    first = {tuple(row) for row in tails[0].rows}
+    late = [(t, i, a, c) for c, a, i, t in tails[1].rows]
+    assert set(late) <= first, "the same pairs, under other names"
+    assert len(set(late)) == len(late)
 
 
 def test_a_query_over_rows_that_are_there_from_the_start_reads_all_of_them():
