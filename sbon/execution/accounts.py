@@ -1,4 +1,4 @@
-"""Counters of what one operator has cost on this host and how many rows it has processed.
+"""Counts the cost of one operator on this host, and the rows that it has processed.
 
 The engine adds to them after every task; reports and load models read them.
 """

@@ -1,11 +1,11 @@
 """Passes a batch through operators before its turn, on the thread that has made it.
 
-Rows that change cores cost more than many an operator does with them: measured, eight bytes that one core has written and another has
-read cost three nanoseconds when their memory is used again, as much as making them. So a thread that makes a batch of a source ahead also
-passes it through the operators behind the source, as long as these are `effect_free`; what is left of the rows waits for the batch's turn.
+Moving rows to another core often costs more than an operator's work on them: measured, eight bytes that one core has written and another
+has read cost three nanoseconds when their memory is used again, as much as making them. So a thread that makes a batch of a source ahead
+also passes it through the operators behind the source, as long as these are `effect_free`. The resulting rows wait for the batch's turn.
 
 Nothing else changes: the task of the batch still goes from operator to operator in order, with their links, watermarks and figures. It
-takes what was computed ahead where there is something, and the operator is still the same object.
+takes an answer that was computed ahead, if the operator is still the same object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Behind(NamedTuple):
     operator: Operator
     port: int
     schema: Schema
-    """Schema of what it gives."""
+    """Schema of the operator's output."""
 
 
 class Ahead(NamedTuple):
@@ -60,7 +60,7 @@ def rows_given(operator: Operator, produced: Sequence[pl.DataFrame], schema: Sch
 
 
 def computed_ahead(rows: Rows, behind: Sequence[Behind], clock: Callable[[], float], meter: Meter) -> list[Ahead]:
-    """Passes rows through operators. Ends before one that fails: the task of the batch calls it again, and learns why."""
+    """Passes rows through operators. Stops before one that fails: the task of the batch calls that one again, and gets the error."""
     found: list[Ahead] = []
     payload: Rows | None = rows
     for operator, port, schema in behind:

@@ -16,8 +16,8 @@ BRIEF_S_MAX = 0.002
 about twice as long."""
 BRIEF_ROWS_MAX = 1024
 BRIEF_BYTES_MAX = 64 * 1024
-"""Largest input from a link: one long text may take as long as a thousand short ones. It does not apply to sources, which make their rows
-on the event loop anyway, or have said how few they will give (`due_rows` of `sbon_agent.connectors.base.SourceConnector`)."""
+"""Largest input from a link: one long text may take as long as a thousand short ones. The limit does not apply to sources: they make their
+rows on the event loop anyway, or have said how few they will give (`due_rows` of `sbon_agent.connectors.base.SourceConnector`)."""
 
 
 def is_brief(task: Task) -> bool:

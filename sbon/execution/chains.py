@@ -24,10 +24,10 @@ from sbon.watermarks import WATERMARK_END
 BATCHES_MAX = 256
 """Most batches of one link that are processed as if they were one."""
 JOINED_ROWS_MAX = 131_072
-"""Most rows of such batches: they are copied to be joined, which for larger ones costs more than the fixed cost that it saves."""
+"""Most rows of such batches together. Batches are copied to be joined; beyond this size that costs more than the fixed cost that it
+saves."""
 SOON_S = 0.0002
-"""A busy operator is waited for if its tasks take at most this long, in seconds: about the time that a task needs to reach a thread and
-come back."""
+"""Longest task, in seconds, of a busy operator that is waited for: about the time that a task needs to reach a thread and come back."""
 
 
 def chain(
@@ -60,7 +60,7 @@ def joins_soon(instance: Instance, flow: Links, me: NodeId) -> bool:
     """Tells whether the next task should wait because an operator behind this one will soon finish earlier batches and can then join the
     chain.
 
-    Without this wait a backlog would never end: each task would find that operator busy with the batch before, and leave it another one.
+    Without this wait a backlog would never end: each task would find that operator busy with the previous batch, and queue another one.
     """
     seen = [instance]
     while (found := _local_consumer(seen[-1], flow, me)) is not None:
@@ -78,8 +78,7 @@ def joins_soon(instance: Instance, flow: Links, me: NodeId) -> bool:
 def first_stages(stages: Sequence[Stage]) -> int:
     """Returns how many stages of a chain one thread should run (`sbon.chaining.first_part`), judged by the recent cost of batches.
 
-    A source that promises batches stays with the operators behind it: threads make its rows anyway
-    (`sbon.engine.prefetching`).
+    A source that promises batches stays with the operators behind it, because threads make its rows anyway (`sbon.engine.prefetching`).
     """
     return first_part([0.0 if can_promise(stage.instance) else stage.instance.figures.step_cost.per_batch_s for stage in stages])
 
@@ -87,7 +86,7 @@ def first_stages(stages: Sequence[Stage]) -> int:
 def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
     others_us = WATERMARK_END
     packing: tuple[tuple[Part | None, Codec], ...] = ()
-    # While a sink has inputs of two plans, it waits for all of them: what is lost of one may be what is to be written.
+    # A sink with inputs of two plans waits for lost inputs, too: their plan may be the one whose rows are to be written.
     waits = instance.waiting.change is not None and instance.waiting.change.has_both(instance.inputs)
     for other in instance.inputs.values():
         if other is not incoming and (waits or not other.lost):
@@ -111,7 +110,7 @@ def _behind(instance: Instance, stimulus_s: float, flow: Links, me: NodeId) -> t
 
 
 def _local_consumer(instance: Instance, flow: Links, me: NodeId) -> tuple[Instance, Input] | None:
-    """Returns the operator on this host that the only output leads to, with its end of the link; it gets all rows."""
+    """Returns the operator on this host that the only output leads to, with its end of the link, if that operator gets all rows."""
     output = next(iter(instance.outputs.values()), None)
     if output is None or not passes_on(len(instance.outputs), is_part=output.link.part is not None):
         return None
@@ -138,9 +137,9 @@ def _is_empty(output: Output, incoming: Input) -> bool:
 
 
 def backlog(incoming: Input, rows_max: int) -> list[Batch]:
-    """Returns the first batch of a link and as many of the following ones as fit into the same quantum, `JOINED_ROWS_MAX` rows at most.
+    """Returns the first batch of a link and as many of the next ones as fit into the same quantum, `JOINED_ROWS_MAX` rows at most.
 
-    A backlog thus turns into large batches. What passes origins on, or notes them, takes batches of one origin only.
+    A backlog thus turns into large batches. Operators that pass origins on, and sinks that note them, take batches of one origin only.
     """
     batches, rows_max = [incoming.queue.head], min(rows_max, JOINED_ROWS_MAX)
     if len(incoming.queue) > 1:

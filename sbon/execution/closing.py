@@ -26,8 +26,8 @@ class Closing:
     Parameters
     ----------
     steps : result of `Operator.advance_in_steps`
-    watermark_us : which they answer
-    rows : put off before, that the answers work on
+    watermark_us : the watermark that they answer
+    rows : number of rows that were put off before, and that the answers work on
     """
 
     __slots__ = ("_steps", "done", "path", "rows", "stimulus_s", "watermark_us")

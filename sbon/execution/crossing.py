@@ -1,13 +1,13 @@
 """The change of a sink from one plan of its query to another (docs/replanning.md): which rows of which plan it writes.
 
-    closed        rows of the present plan are written, those of the other one dropped
+    closed        rows of the present plan are written, rows of the other plan dropped
     cut           an event time is chosen: earlier rows are taken from the present plan, the others from the other plan. Later rows of both
-                  wait, so that either plan can go on
-    ready         both plans have promised to give nothing earlier; the owner of the query looks whether all operators are there
-    crossed       rows of the other plan are written, those of the present one dropped
-    called off    rows of the present plan are written, and those of the other one dropped; so it is where the query ends first
+                  plans wait, so that either plan can go on
+    ready         both plans have promised to give no earlier rows; the owner of the query checks whether all operators are there
+    crossed       rows of the other plan are written, rows of the present plan dropped
+    called off    rows of the present plan are written, rows of the other plan dropped; also if the query ends before the sink has crossed
 
-A sink may refuse a batch and be offered it again. So a batch is judged first (`step`), and counts once it has been written (`commit`).
+A sink may refuse a batch and be offered it again. So `step` judges a batch first, and `commit` counts it once it has been written.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 HELD_ROWS_MAX = 1_000_000
-"""Most rows that wait in a sink. With more, it calls the change off."""
+"""Most rows that wait in a sink; with more, the sink calls the change off."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Step(msgspec.Struct, frozen=True):
     rows: "pl.DataFrame | None"
     """Rows to write now."""
     held: "tuple[pl.DataFrame | None, pl.DataFrame | None]"
-    """Rows that wait then, of the present plan and of the other one."""
+    """Rows that wait after this batch, of the present plan and of the other plan."""
     newest_us: int
     late: int
     is_ready: bool
@@ -59,9 +59,9 @@ class PlanChange:
     Parameters
     ----------
     links : first names of the links from the other plan
-    time_column : event time of the rows
-    floor_us : event time at which the sink has changed to the present plan; its earlier rows are those of the plan before
-    number : of the change; later changes have higher ones
+    time_column : column with the event time of the rows
+    floor_us : event time at which the sink has crossed to the present plan; earlier rows came from the plan before
+    number : number of the change; later changes have higher numbers
     """
 
     def __init__(self, links: frozenset[LinkId], time_column: str, floor_us: int = WATERMARK_MIN, number: int = 0) -> None:
@@ -82,11 +82,11 @@ class PlanChange:
         return self.at_us
 
     def go(self) -> None:
-        """Lets the sink cross, if it is ready. What waits of the other plan is written with the next batch."""
+        """Lets the sink cross, if it is ready. Waiting rows of the other plan are written with the next batch."""
         self.has_crossed = self.has_crossed or (self.is_ready and not self.is_called_off)
 
     def call_off(self) -> None:
-        """Lets the present plan go on. What waits of it is written with the next batch."""
+        """Lets the present plan go on, unless the sink has crossed. Waiting rows of it are written with the next batch."""
         if not self.has_crossed:
             self.is_called_off = True
 
@@ -95,8 +95,8 @@ class PlanChange:
 
         Parameters
         ----------
-        both_passed : whether both plans have promised, with this batch, to give nothing before the event time of the change
-        is_end : whether nothing follows the batch
+        both_passed : whether both plans have promised, with this batch, to give no more rows before the event time of the change
+        is_end : whether this is the last batch
         """
         other = first_name(link) in self.links
         held, newest_us = self._held, self._newest_us
@@ -130,24 +130,25 @@ class PlanChange:
 
     @property
     def waits(self) -> bool:
-        """True if something waits that is to be written, or dropped, as the change has been decided."""
+        """True if rows still wait although the change has been decided; they are to be written or dropped."""
         return (self.has_crossed or self.is_called_off) and any(one is not None for one in self._held)
 
     def has_both(self, links: Iterable[LinkId]) -> bool:
-        """Tells whether there are links of both plans among some."""
+        """Tells whether `links` include links of both plans."""
         return len({first_name(link) in self.links for link in links}) > 1
 
     @property
     def told(self) -> Crossing:
-        """Returns how far the sink is. It has crossed once what had waited is written: the former plan may end then."""
+        """Returns how far the sink is. It counts as crossed once the waiting rows are written; then the former plan may end."""
         at_us = WATERMARK_MIN if self.at_us is None else self.at_us
         return Crossing(at_us, self.has_crossed and not self.waits, self.is_ready, self.is_called_off)
 
 
 def both_passed(change: PlanChange, instance: Instance, incoming: Input, watermark_us: int) -> bool:
-    """Tells whether all inputs of a sink have passed the event time of a change, with a batch that takes the sink to a watermark.
+    """Tells whether all inputs of a sink have passed the event time of a change, after a batch of `incoming` that takes the sink to
+    `watermark_us`.
 
-    An input whose source is lost is waited for: rows may still come from what is made again in its place.
+    An input whose source is lost has not: rows may still come from the operator that is made again in its place.
     """
     at_us = change.at_us
     if at_us is None:
@@ -206,7 +207,7 @@ def cross(operators: Operators, links: Links, config: LinkConfig, message: Cross
 
 
 def given_before(instance: Instance, ends: Iterable[End]) -> tuple[int, int]:
-    """Returns how many rows an operator had given before it got these outputs, and an event time that none of them exceeds.
+    """Returns how many rows an operator had given before it got these outputs, and an event time that none of these rows exceeds.
 
     Raises
     ------
@@ -232,7 +233,7 @@ def cut(operators: Operators, engine: Engine, message: Cut) -> Crossing:
     instance = _sink(operators, message.query, message.operator)
     change = instance.waiting.change
     if change is None or change.number != message.number:
-        raise LocalProtocolError(f"sink {instance.id} is about another change")
+        raise LocalProtocolError(f"sink {instance.id} has another change of plan under way, or none")
     if instance.busy and (message.go or change.at_us is None):
         raise LocalProtocolError(f"sink {instance.id} is at work on a batch")
     change.cut(message.after_us)
@@ -269,7 +270,7 @@ def _next_change(instance: Instance, links: frozenset[LinkId], time_column: str,
     Raises
     ------
     LocalProtocolError
-        The present one is not over.
+        The present change is not over.
     """
     before = instance.waiting.change
     if before is None:
@@ -295,7 +296,7 @@ def retire(operators: Operators, engine: Engine, links: Links, is_leaving: Calla
     Raises
     ------
     LocalProtocolError
-        One of them is about to move, or a batch from one is at work: ask again.
+        One of them is about to move, or an operator works on a batch from one of them: ask again.
     """
     gone, left, moved = frozenset(message.operators), frozenset(message.left), []
     for instance in list(operators.instances.values()):
@@ -308,7 +309,7 @@ def retire(operators: Operators, engine: Engine, links: Links, is_leaving: Calla
                 raise LocalProtocolError(f"operator {instance.id} is at work on a batch")
             if instance.waiting.change is not None and instance.waiting.change.waits:
                 write_waiting(engine, instance)
-                raise LocalProtocolError(f"sink {instance.id} has yet to write what waited in it")
+                raise LocalProtocolError(f"sink {instance.id} has yet to write the rows that waited in it")
             if instance.state not in (State.RUNNING, State.FINISHED):
                 raise LocalProtocolError(f"operator {instance.id} is {instance.state.value}")
     for instance in list(operators.instances.values()):
@@ -317,7 +318,7 @@ def retire(operators: Operators, engine: Engine, links: Links, is_leaving: Calla
         is_left = _of(instance.id) in left
         ended = gone if is_left else gone | left
         drop_inputs(engine, links, instance, [one for one in instance.inputs.values() if _of(one.link.source) in ended])
-        if is_left:  # the query has no bound for it any more
+        if is_left:  # the query's latency bounds no longer count for this operator
             instance.users.add(User(message.query, instance.users[message.query]))
         for output in list(instance.outputs.values()):
             if output.link.target in gone or (is_left and _of(output.link.target) not in left):
@@ -332,7 +333,7 @@ def retire(operators: Operators, engine: Engine, links: Links, is_leaving: Calla
 
 
 def drop_inputs(engine: Engine, links: Links, instance: Instance, dropped: Iterable[Input]) -> None:
-    """Removes inputs of an idle operator. What waits of them is dropped; the operator may have had everything else."""
+    """Removes inputs of an idle operator, and the batches that wait there. Then advances the operator to the watermark of the others."""
     for incoming in dropped:
         while incoming.queue:
             instance.waiting.dequeue(incoming)
@@ -344,7 +345,7 @@ def drop_inputs(engine: Engine, links: Links, instance: Instance, dropped: Itera
 
 
 def write_waiting(engine: Engine, instance: Instance) -> None:
-    """Lets an idle sink write what waits for its change to another plan, if that has been decided."""
+    """Lets an idle sink write the rows that wait for its change of plan, if the change has been decided."""
     if instance.state is State.RUNNING and instance.waiting.change is not None and instance.waiting.change.waits:
         engine.advance(instance, instance.watermark_us)
 

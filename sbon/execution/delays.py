@@ -1,10 +1,10 @@
-"""Measures the network delay from the producers to each operator of this host, and tells it to the hosts downstream.
+"""Measures the network delay from the sources to each operator of this host, and tells it to the hosts downstream.
 
 The agent calls `sample` every second.
 
-The delay of an operator is that of the longest way to it, counting links only: over all inputs, the greatest sum of the delay where the
-link begins and half the RTT from there. Hosts tell their operators' delays along outgoing links when they change, and repeat them
-periodically because messages may be lost. The host of a running operator thus knows the delay upstream of it for a query that wants to
+The delay of an operator is that of the longest path to it, counting links only: over all inputs, the greatest sum of the delay at the
+link's source and half the RTT from there. Hosts tell their operators' delays along outgoing links when they change, and repeat them
+periodically because messages may be lost. So the host of a running operator knows the delay up to the operator, for queries that want to
 share it, and the host of a sink knows the delay of its query.
 """
 
@@ -69,7 +69,7 @@ class Delays:
             self._set(message.link, message.delay_ms)
 
     def _delay_ms(self, instance: Instance) -> float | None:
-        """Delay of an operator in ms; None while part of it is unknown."""
+        """Returns the delay of an operator in ms; None while part of it is unknown."""
         longest = 0.0
         for incoming in instance.inputs.values():
             way = self._latency_ms(incoming.node)

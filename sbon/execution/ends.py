@@ -26,7 +26,7 @@ from sbon.wire.links import Acknowledge
 
 
 class Reply:
-    """Sends messages back on the connection that has brought a batch, to the host at its other end."""
+    """Sends messages back on the connection that has brought a batch, to the host at the other end of that connection."""
 
     __slots__ = ("_send", "epoch", "node")
 
@@ -92,26 +92,26 @@ class Input(End):
         self.unheard = 0
         """Number of successive acknowledgements for which there was no connection."""
         self.from_former = 0
-        """Highest number of the batches that came from a copy of the source that has crashed: nobody can send them once more."""
+        """Highest number of the batches that came from a copy of the source that has crashed: nobody can send these batches again."""
         self.written = Giving()
-        """Next rows that a sink does not write, because its former copy has written them before a crash."""
+        """The next rows that a sink does not write, because its former copy has written them before a crash."""
         self.unsafe = Unsafe[tuple[LinkSender, int]]()
-        """Its processed batches of which not everything has been acknowledged further on; for an operator without state only."""
+        """Processed batches whose results have not all been acknowledged further on; only for an operator without state."""
         self.told_safe = self.told_bytes = 0
         """The number up to which its batches are safe, as the source was last told; `told_bytes`: the bytes that had come by then."""
         self.origin = InputRows()
-        """The rows that were made of this input, and of all, and those that it has brought, by their origin."""
+        """Rows made of this input, rows made of all inputs, and rows that this input has brought, by origin."""
         self.bytes_in = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)
         self.delay_ms: float | None = None
-        """Latency of the longest way from a producer to the source of this link, in ms; None until its host has sent it."""
+        """Latency of the longest path from a source of the query to the source of this link, in ms; None until its host has sent it."""
 
     def answers(self, batch: int, node: NodeId, send: Callable[[Any], bool]) -> None:
-        """Answers on the connection that has brought a batch of this number from now on.
+        """Sends answers from now on over the connection that has brought batch number `batch`.
 
-        Not if it has come before, and the next host of the source has sent batches already: then the source runs there, and this is a
-        former host that repeats what it sent.
+        Changes nothing if that batch had come before and a later host of the source has sent batches: then the source runs there, and a
+        former host repeats what it had sent.
         """
         before, epoch = self.reply, self.epoch
         if node != self.node:
@@ -121,7 +121,7 @@ class Input(End):
             self.reply = Reply(node, epoch, send)
 
     def begins_anew(self, node: NodeId, epoch: int) -> None:
-        """Takes its batches from an operator that runs anew, on another host or the same; what had come before stays."""
+        """Connects the input to a source that has begun anew, on any host. Batches that have come before stay."""
         self.receiver.link, self.from_former = self.link.id, self.receiver.received
         self.moved(node, epoch)
         self.named.clear()
@@ -129,11 +129,11 @@ class Input(End):
         self.lost = self.told_lost = False
 
     def acknowledgement(self, *, resume: bool, passes: bool) -> Acknowledge:
-        """Returns the acknowledgement of what has been processed.
+        """Returns the acknowledgement of the batches that have been processed.
 
         Parameters
         ----------
-        passes : whether the operator has no state, so that only what it has passed on is safe
+        passes : whether the operator has no state; then a batch is safe once its results have been acknowledged as safe further on
         """
         link, receiver, unsafe = self.link.id, self.receiver, self.unsafe
         if not passes:
@@ -150,7 +150,7 @@ class Input(End):
 
     @property
     def origins_taken(self) -> tuple[int, ...] | None:
-        """Rows that have come by their origin, including those that wait; None if that is not known."""
+        """Rows that have come, by origin, including those that wait; None if unknown."""
         return counted(self.origin.taken, self.queue)
 
     @property
@@ -215,18 +215,18 @@ class Output(End):
         self.made: tuple[int, int | None] = (0, 0)
         """The last number that is safe, and the rows that the target had made by then; None if unknown."""
         self.behind: tuple[int, ...] | None = None
-        """The same of operators behind a target without state, or of its parts (`sbon.wire.links.Acknowledge`); None if it keeps state."""
+        """Rows made by operators behind a target without state, or of its parts (`sbon.wire.links.Acknowledge`); None if it keeps state."""
         self.by_origin: ByOrigin | None = ()
-        """The same by the origins of the rows, if the target passes them on; None if they are not known."""
+        """The rows of `made` and `behind` by origin, if the target passes origins on; None if unknown."""
         self.giving = Giving()
-        """Next rows that are not given, because the target has taken them before a crash; and whether it has been given all others."""
+        """The next rows that are not sent, because the target has taken them before a crash; and whether all others have been sent."""
         self.bytes_out = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)
         self.row_rate = Rate()
 
     def begins_anew(self, node: NodeId, epoch: int) -> None:
-        """Gives its batches to an operator that runs anew, on another host or the same."""
+        """Connects the output to a target that has begun anew, on any host."""
         self.sender.link = self.link.id
         self.moved(node, epoch)
         self.named.clear()
@@ -237,6 +237,6 @@ class Output(End):
 
     @property
     def made_by_target(self) -> int | None:
-        """Rows that the target had made of what has been dropped here as safe; None if unknown."""
+        """Rows that the target had made of the batches that have been dropped here as safe; None if unknown."""
         number, made = self.made
         return made if number == self.sender.forgotten else None

@@ -53,17 +53,17 @@ class Figures:
         self.state_bytes = 0
         """Size of the operator's state when last measured."""
         self.unmeasured = (0, 0)
-        """Batches and bytes taken since then."""
+        """Batches and bytes taken since the state was last measured."""
         self.shed_rows: tuple[int, ...] = ()
         """Rows that were left out because they would be late, by cost class."""
         self.deferred_rows: tuple[int, ...] = ()
-        """Rows that were put off for that, by cost class, since the operator began."""
+        """Rows that were put off because they would be late, by cost class, since the operator began."""
         self.late_rows = 0
         """Late rows of an operator that has been dropped."""
         self.misfits: Misfits | None = None
         """Rows that a dropped operator could not use."""
         self.upstream_delay_ms: float | None = None
-        """Latency of the longest way from a producer to here, in ms; None until all hosts on it have sent theirs."""
+        """Latency of the longest path from a source to here, in ms; None until all hosts on it have sent theirs."""
         self.accounts = Accounts()
         self.answers: RecentDigest | None = None
         """Latencies of the rows that a sink has taken; None before the first."""
@@ -81,7 +81,7 @@ class Figures:
 
         Parameters
         ----------
-        port : of a source 0; None for more answers to earlier batches, whose rows have been counted
+        port : 0 for a source; None for further answers to earlier batches, whose input rows have been counted
         """
         if port is not None:
             self.rows_in += rows_in
@@ -109,7 +109,7 @@ class Figures:
             self.answers.add(now, max(0.0, latency_ms), rows)
 
     def latency(self) -> LatencyTold | None:
-        """Returns how late the rows were that a sink has taken lately; None if it has taken none."""
+        """Returns the latency of the rows that a sink has taken lately; None if it has taken none."""
         recent = self.answers.recent(self.now) if self.answers is not None else None
         if recent is None or not recent.rows:
             return None

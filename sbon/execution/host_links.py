@@ -1,4 +1,4 @@
-"""Interface to the links of a host (`sbon.delivery`), for what makes, rewires and ends operators."""
+"""Interface to the links of a host (`sbon.delivery`), for code that makes, rewires and ends operators."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -14,7 +14,7 @@ from sbon.wire.messages import Message
 
 
 class Spilling(Protocol):
-    """Disk of links."""
+    """Batches of links on disk."""
 
     def rename(self, link: LinkId, new: LinkId) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Reports of one host about itself: figures of its operators, what they cost, and what the host can do."""
+"""Reports of one host about itself: figures and costs of its operators, and the host's own capacity."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,7 +25,7 @@ class HostReports:
     place : tells where an operator that was here has gone, with the epoch of the move; None if unknown
     latency_ms : returns the one-way latency to a node; None if unknown
     missed : called when a report says that an operator is missing: it is about to be made here again
-    position : returns the position that is kept of a source that reads a file; None if there is none
+    position : returns the position kept here of a source that reads a file; None if there is none
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class HostReports:
             self.books.shared_out(share)
 
     def report(self, operators: Sequence[OperatorId], query: QueryId = "") -> OperatorReports:
-        """Answers the home of a query: figures of its operators, what they cost, and what this host can do."""
+        """Answers the home of a query: figures and costs of its operators, and this host's own capacity."""
         here = [self._instances[operator].spec.signature for operator in operators if operator in self._instances]
         reports = tuple(self._figures(operator, query) for operator in operators)
         if any(report.state == "missing" for report in reports):
@@ -74,7 +74,7 @@ class HostReports:
         return OperatorReports(reports=reports, costs=self.books.costs(here, self._machine.now()), host=self.told())
 
     def told(self) -> NodeTold:
-        """Returns what this host can do, for other agents."""
+        """Returns this host's processors, memory, latencies to its consumers and spare time, for other agents."""
         targets = {output.node for instance in self._instances.values() for output in instance.outputs.values() if output.node != self._me}
         latencies = ((node, self._latency_ms(node)) for node in sorted(targets))
         known = tuple((node, latency_ms) for node, latency_ms in latencies if latency_ms is not None)
@@ -97,7 +97,7 @@ class HostReports:
 
 
 def measure_costs(instance: Instance, books: Books, now: float) -> None:
-    """Lets an operator's costs count with those of all others here that compute the same."""
+    """Pools an operator's costs with those of all others here that compute the same."""
     spec, brought = instance.spec, instance.figures.costs_brought
     if brought is not None:
         books.statistics.brought("moved here", brought, now)

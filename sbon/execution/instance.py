@@ -1,6 +1,6 @@
 """One operator as it runs on this host: its connector or library object, and its inputs and outputs.
 
-The engine and its parts share it. What is measured of it is in `Figures`, what waits at it in `Waiting`, what is known of a source between
+The engine and its parts share it. Its measurements are in `Figures`, the batches that wait at it in `Waiting`, the news of a source between
 two polls in `Polls`, and its state in `sbon.execution.life`.
 """
 
@@ -52,7 +52,7 @@ class Promise(Protocol):
     polled: "Polled | None"
     given: "Rows | None"
     ahead: "Sequence[Ahead]"
-    """The rows, and what the operators behind the source give for them, if a thread has made it ahead."""
+    """Answers of the operators behind the source to these rows, if a thread has computed them ahead."""
     problem: BaseException | None
     spent_s: float
     cpu_ns: int
@@ -85,7 +85,7 @@ class Instance(Life):
         self.watermark_us = WATERMARK_MIN
         self.watermark_out_us = WATERMARK_MIN
         self.busy = False
-        """In the middle of a batch: on an executor thread, or between two slices of it or of its answers."""
+        """True in the middle of a batch: on an executor thread, or between two slices of the batch or of its answers."""
         self.task: Task | None = None
         """The task on an executor thread that the operator is part of."""
         self.closing: Closing | None = None
@@ -102,30 +102,30 @@ class Instance(Life):
 
     @property
     def passes(self) -> bool:
-        """True if the operator keeps nothing of its inputs: a crash of its host loses no more than what it has given and is not yet
-        acknowledged, and that can be made again."""
+        """True if the operator keeps nothing of its inputs. A crash of its host loses only results that are not acknowledged yet, which can
+        be made again."""
         params = self.spec.params
         if self.waiting.misses is not None:
-            return False  # what it leaves out, or puts off, depends on the moment
+            return False  # the rows that it leaves out, or puts off, depend on the moment
         if isinstance(params, FunctionParams):
             return self.operator is not None and self.operator.is_stateless and params.deterministic and 0 < len(self.inputs) <= ORIGINS_MAX
         return type(params) in PASSING and 0 < len(self.inputs) <= ORIGINS_MAX
 
     def number_inputs(self) -> None:
-        """Numbers the inputs of an operator that may have to tell the origin of its rows."""
+        """Numbers the inputs of an operator that may have to tell the origins of its rows."""
         if self._may_pass and 1 < len(self.inputs) <= ORIGINS_MAX:
             numbers = numbered(self.inputs)
             for link, incoming in self.inputs.items():
                 incoming.origin.number = numbers[first_name(link)]
 
     def note_origins(self, *, is_noted: bool) -> None:
-        """Keeps batches of several origins apart, if the sink notes the origins of what it writes."""
+        """Keeps batches of several origins apart, if the sink notes the origins of the rows that it writes."""
         for incoming in self.inputs.values():
             incoming.origin.is_noted = is_noted
 
     @property
     def passes_origins(self) -> bool:
-        """True if the operator gives its rows the origins of those that it takes: it has one input, and no state."""
+        """True if the operator's rows keep the origins of the rows that they are made of: it has one input, and no state."""
         return self._may_pass and len(self.inputs) == 1 and not self.is_multicast and self.waiting.misses is None
 
     @property
@@ -134,7 +134,7 @@ class Instance(Life):
 
     @property
     def made_of_nothing(self) -> tuple[int, ...]:
-        """The rows made of an input that has brought nothing yet: of each part, if the operator deals its rows."""
+        """Numbers of rows made of an input that has brought nothing yet; one for each part, if the operator deals its rows."""
         return (0,) * (self.spec.params.instances if isinstance(self.spec.params, ExchangeParams) else 1)
 
     def is_made_of_input(self, made: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -154,18 +154,18 @@ class Instance(Life):
     def stays_for(self) -> str:
         """Describes batches that only this host has; the operator stays until they are processed, or delivered. Empty if there are none."""
         if any(incoming.receiver.processed < incoming.from_former for incoming in self.inputs.values()):
-            return "what waits at it came from an operator that has crashed, and cannot be sent once more"
+            return "batches that wait at it came from an operator that has crashed, and nobody can send them again"
         spilled = [output for output in self.outputs.values() if output.sender.on_disk]
         return "; ".join(
-            f"{output.sender.spilled_batches} batches for {output.link.target} on {output.node} are on disk, it stays here until they are "
+            f"{output.sender.spilled_batches} batches for {output.link.target} on {output.node} are on disk; it stays here until they are "
             "delivered"
             for output in spilled
         )
 
     def watermark_without_lost(self, for_good: Callable[[NodeId], bool | None]) -> int | None:
-        """Returns the watermark that the operator could advance to without its lost inputs; None if they do not hold it back.
+        """Returns the watermark that the operator could advance to without its lost inputs; None if these do not hold it back.
 
-        It does not advance to the end as long as a lost input may come back: `for_good` returns False for its host.
+        The operator does not advance to the end of the stream while a lost input may come back (`for_good` returns False for its host).
         """
         if len(self.inputs) < 2 or self.operator is None or self.busy or self.state is not State.RUNNING:
             return None
@@ -191,7 +191,7 @@ class Instance(Life):
 
     @property
     def misfits(self) -> Misfits | None:
-        """Rows that a source or an operator has left out, and why; None if it is of a kind that leaves none out, or does not tell why."""
+        """Rows that a source or an operator has left out, and why; None if its kind leaves none out, or does not tell why."""
         if self.operator is not None:
             return self.operator.misfits
         found = getattr(self.source, "misfits", self.figures.misfits)
@@ -199,7 +199,7 @@ class Instance(Life):
 
     @property
     def dropped_rows(self) -> int:
-        """Number of rows left out, whether or not it is told why."""
+        """Number of rows left out, whether or not the reason is known."""
         if self.source is not None:
             return self.source.dropped_rows
         return 0 if self.misfits is None else self.misfits.rows
@@ -213,7 +213,8 @@ class Instance(Life):
         return gone
 
     def sample(self, now: float, here: NodeId = "") -> None:
-        """Samples all rates, and whether it is blocked; called once a second. Links to other nodes than `here` tell the bytes of a row."""
+        """Samples all rates, and whether the operator is blocked; called once a second. Learns the bytes of a row from links to other nodes
+        than `here`."""
         waiting = self.waiting
         waiting.blocked_samples = waiting.blocked_samples + 1 if waiting.blocked else 0
         self.figures.sample(now)
@@ -229,7 +230,7 @@ class Instance(Life):
 
 
 def mark_of(instance: Instance, incoming: Input) -> Mark[tuple[LinkSender, int]]:
-    """Returns what an operator without state has given for everything up to the last batch of an input that it has processed."""
+    """Returns what an operator without state has made and sent of all batches of an input up to the last processed one."""
     mark = _mark_of(instance, incoming)
     return mark._replace(is_level=False) if any(output.giving.is_due for output in instance.outputs.values()) else mark
 

@@ -1,7 +1,7 @@
-"""The life of an operator on one host, as a table: what may happen to it in each state, where that leads, and what is to be done.
+"""The life of an operator on one host, as a table: the events that may happen in each state, the next state, and the engine's actions.
 
 The table is data. `Life` looks changes up in it and is the only place where the state of an operator changes. An engine reports events to
-it and carries out what it answers; [the page](../../docs/reference/life.md) and the unit tests are made from the same table.
+`Life` and carries out the actions that it returns. [The page](../../docs/reference/life.md) and the unit tests are made from the table.
 
 Whether an operator *waits* while it runs (for credit, for input, for the other input of a join) is no state: the engine computes that from
 its links.
@@ -94,12 +94,12 @@ class Do(Enum):
     START = "start the source, or take up work"
     TAKE_UP = "take up work"
     FINISH_BATCH = "finish the batch under way"
-    TELL_RESTS = "tell who asked that it rests"
-    TELL_CALLED_OFF = "tell who asked that it does not come to rest"
+    TELL_RESTS = "tell the caller that it rests"
+    TELL_CALLED_OFF = "tell the caller that it does not come to rest"
     PUT_IN_PLACE = "put the result in place"
     LET_GO = "close files and sockets"
     LET_GO_LATER = "close files and sockets once the result is in its place"
-    ABANDON = "close files and sockets, and remove what is not complete"
+    ABANDON = "close files and sockets, and remove incomplete files"
     FREE = "free the state on a thread"
     TELL_FINISHED = "tell the agent that it has finished"
     TELL_FAILED = "tell the agent that it has failed"
@@ -157,7 +157,7 @@ ROWS = (
     Row((_S.FAILED,), _E.DESTROY, _S.GONE),
     Row((_S.GONE,), _E.FAULT, _S.GONE),
 )
-"""Every change that there is. A fault after the first one, or after the operator has gone, changes nothing: a thread may come back late."""
+"""All changes of state. A fault after the first one, or after the operator has gone, changes nothing: a thread may come back late."""
 
 
 def _entries() -> Iterator[tuple[tuple[State, Event, bool], tuple[State, tuple[Do, ...]]]]:
@@ -168,7 +168,7 @@ def _entries() -> Iterator[tuple[tuple[State, Event, bool], tuple[State, tuple[D
 
 
 TABLE = dict(_entries())
-"""Next state and what is to be done, by state, event, and whether every input has ended."""
+"""Next state and actions, by state, event, and whether every input has ended."""
 
 
 class Life:
@@ -193,7 +193,7 @@ class Life:
         return (self.state, event, False) in TABLE
 
     def on(self, event: Event, *, ended: bool = False, reason: str = "") -> tuple[Do, ...]:
-        """Changes the state; returns what is to be done, in order.
+        """Changes the state; returns the actions, in order.
 
         Parameters
         ----------
@@ -207,7 +207,7 @@ class Life:
         """
         found = TABLE.get((self.state, event, ended))
         if found is None:
-            raise LocalProtocolError(f"operator is {self.state.value}, which does not go with: {event.value}")
+            raise LocalProtocolError(f"an operator that is {self.state.value} cannot take: {event.value}")
         before, (self.state, does) = self.state, found
         if self.state not in (before, State.GONE):
             self.reason = reason

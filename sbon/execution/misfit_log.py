@@ -1,4 +1,4 @@
-"""Logs rows that sources and operators leave out: a line for each new kind, then one a minute for each of them, with counts.
+"""Logs rows that sources and operators leave out: a line for each new kind, then a line a minute for each source or operator, with counts.
 
 The agent calls it with every sample.
 """
@@ -39,7 +39,7 @@ class MisfitLog:
         self._told: dict[OperatorId, _Told] = {}
 
     def look(self, instances: Iterable[Counted], now: float) -> None:
-        """Logs what is new at all of them, and forgets those that are gone."""
+        """Logs new misfits of all sources and operators, and forgets those that are gone."""
         before, self._told = self._told, {}
         for instance in instances:
             if instance.id in before:
@@ -47,7 +47,7 @@ class MisfitLog:
             self.look_at(instance, now)
 
     def look_at(self, instance: Counted, now: float) -> None:
-        """Logs what is new at one source or operator, if it counts why it leaves rows out."""
+        """Logs new misfits of one source or operator, if it counts why it leaves rows out."""
         if instance.misfits is None:
             return
         told = self._told.get(instance.id)

@@ -1,4 +1,4 @@
-"""Makes the row that `sbon operators --json` shows of an operator on this host."""
+"""Makes the row that `sbon operators --json` shows for an operator on this host."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,7 @@
-"""The operators of one host, as the overlay deals with them: who uses them, what they are linked to, and when they come and go.
+"""The operators of one host, as the overlay sees them: their users, their links, and how they come and go.
 
-It works with any engine (`sbon.execution.engine`), which computes what operators compute. The agent's node makes it; queries, migrations,
-optimisers and the dispatch of messages call it.
+Works with any engine (`sbon.execution.engine`), which does the operators' work. Queries, migrations, optimisers and the dispatch of
+messages call it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ Answer = Callable[[SbonError | None], None]
 
 
 class Operators:
-    """All operators on this host, and what may be done with them.
+    """All operators on this host.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Operators:
         self._engine.instantiate(instance, done=made, taken_up=taken_up)
 
     def _go_on_anew(self, instance: Instance) -> None:
-        """Gives an operator that begins anew what its feeders have promised, and asks them for what is not acknowledged."""
+        """Raises the watermark of an operator that begins anew to that of its inputs, and asks its feeders for unacknowledged batches."""
         least_us = instance.watermark_without_lost(lambda node: None) if len(instance.inputs) > 1 else instance.watermark_in_us
         if least_us is not None and least_us > instance.watermark_us and instance.operator is not None:
             self._engine.advance(instance, least_us)
@@ -139,7 +139,7 @@ class Operators:
         return instance
 
     def begin(self, query: QueryId) -> list[OperatorId]:
-        """Starts the sinks of a query, once all its operators run, and returns them. A repeated call does nothing else.
+        """Starts the sinks of a query, once all its operators run, and returns them. A repeated call only returns them.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class Operators:
     def restore(self, assembly: Any, epoch: int, is_wanted: Callable[[], bool], done: Callable[[Instance | BaseException], None]) -> None:
         """Makes an operator whose state has arrived, and adds it as PREPARED if it is still wanted; `activate` or `destroy` must follow.
 
-        By then the migration may be off, and another attempt may be on the way with the same id and the same room.
+        Before that the migration may be called off, and another attempt with the same id and the same room may be under way.
         """
 
         def restored(result: Instance | BaseException) -> None:
@@ -203,7 +203,7 @@ class Operators:
         self._engine.hand_over(instance)
 
     def close(self) -> None:
-        """Stops all operators. Sinks keep what they need when their agent is back."""
+        """Stops all operators. Sinks keep the files that they need when their agent is back."""
         for operator, instance in list(self.instances.items()):
             getattr(instance.sink, "keep", bool)()
             self.destroy(operator)
@@ -297,7 +297,7 @@ class Operators:
     def input_lost(self, operator: OperatorId, link: LinkId, back: bool = False) -> None:
         """Notes that the source of a link is gone, or with `back` that it is there again.
 
-        The home of the query says so, or a multicast upstream.
+        The home of the query or a multicast upstream reports it.
 
         Raises
         ------
@@ -358,14 +358,14 @@ class Operators:
     def use(self, operator: OperatorId, user: User, outputs: tuple[End, ...], through: LinkId | None) -> Instance:
         """Lets another query use an operator, through a link that the operator has; returns the operator.
 
-        It may be another operator than the caller knows, where the link has been handed to a multicast, or back, in the meantime.
+        That may be another operator than `operator`, if the link has been handed to a multicast, or back, in the meantime.
 
         Raises
         ------
         LocalProtocolError
             The operator is not here (any more), or has failed.
         PlacementError
-            It is moving: its users have been exported already, and the new one would be missing.
+            It is moving: its users have been exported already, and the new user would be missing.
         """
         carrier = self._links.ends.gives(through) if through is not None else None
         instance = carrier[0] if carrier is not None else self.known(operator)
@@ -381,7 +381,7 @@ class Operators:
         return instance
 
     def slack_told(self, query: QueryId, slack_ms: float | None, busy_slack_ms: float | None = None) -> None:
-        """Sets by how much the delay of a query's longest way may still grow, in ms."""
+        """Sets by how much the delay of a query's longest path may still grow, in ms."""
         for instance in self.instances.values():
             if query in instance.users:
                 instance.users.slack_told(query, slack_ms, busy_slack_ms)
@@ -423,7 +423,7 @@ class Operators:
         Raises
         ------
         LocalProtocolError
-            One does.
+            One of them does.
         """
         link = self._links.ends.claimed(instance, instance.inputs, instance.outputs)
         if link is not None:

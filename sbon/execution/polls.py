@@ -11,15 +11,15 @@ Fetch = TypeVar("Fetch")
 
 
 class Polls(Generic[Fetch]):
-    """Polls of one source: what the last one brought, what has been promised, and what is under way."""
+    """Polls of one source: results of the last poll, batches that are promised, and batches that are not acknowledged."""
 
     __slots__ = ("answered_s", "batch_cost", "behind_cost", "due", "fetches", "has_more", "polled_at", "rows", "stretch_rows", "unanswered")
 
     def __init__(self) -> None:
         self.has_more = False
-        """The source had more to give when it was last polled."""
+        """True if the source had more to give when it was last polled."""
         self.due = False
-        """The source is due to be polled, but is busy."""
+        """True if the source is due to be polled, but busy."""
         self.polled_at = float("-inf")
         self.rows = 0
         """Rows given since the last pause."""
@@ -28,7 +28,7 @@ class Polls(Generic[Fetch]):
         self.fetches: deque[Fetch] = deque()
         """Batches that the source has promised, in order."""
         self.behind_cost = Cost()
-        """Processor time of the operators behind it in the task of a batch."""
+        """Processor time of the operators behind the source in the task of a batch."""
         self.batch_cost = Cost()
         """Processor time of one batch of the source, including work on the event loop."""
         self.unanswered: list[tuple[LinkSender, int, float]] = []

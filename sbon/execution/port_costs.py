@@ -1,6 +1,6 @@
-"""Laws of what batches cost at each input port of one operator on this host, and how many rows come of a row.
+"""Fits the cost of batches at each input port of one operator on this host (its "law"), and the rows out for each row in.
 
-The engine adds every step of a task; `sbon operators` reads them.
+The engine adds every step of a task; `sbon operators` shows the results.
 """
 
 import msgspec
@@ -12,27 +12,27 @@ from sbon.wire.costs import OperatorCosts
 PORTS = 2
 """Most input ports of an operator."""
 PAUSE_S = 30.0
-"""Time without rows that is a pause and no low rate."""
+"""Time without rows that counts as a pause, not as a low rate, in seconds."""
 
 
 class PortCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The measured costs of one port. Times are in ns of this machine's processors; `low` and `high` are two standard errors away."""
+    """The measured costs of one port. Times are in ns of this machine's processors; `low` and `high` are two standard errors off."""
 
     port: int
     source: str
-    """Origin of the law: measured, or rule before the first batch."""
+    """Origin of the law: `measured`, or `rule` before the first batch."""
     batches: float
-    """Batches behind it, forgotten ones left out."""
+    """Number of batches that the law rests on, without forgotten ones."""
     age_s: float
     per_batch_ns: float
     per_row_ns: float
     per_row_beyond_ns: tuple[float, ...]
-    """Per row of a batch beyond 4,096, and beyond 16,384."""
+    """Cost of each row of a batch beyond 4,096 rows, and beyond 16,384 rows."""
     scatter: float
     """Relative deviation of a single batch from the law."""
     rows_per_batch: float
     batch_ns: float
-    """Cost of a batch of `rows_per_batch` by the law."""
+    """Cost of a batch of `rows_per_batch` rows by the law."""
     batch_ns_low: float
     batch_ns_high: float
     selectivity: float
@@ -46,7 +46,7 @@ class PortCosts:
 
     Parameters
     ----------
-    fit : that of all operators here with the same signature; one of its own if left out
+    fit : the fit of all operators here with the same signature; its own fit if left out
     speed : reference ns per ns of this machine, in which the fit counts
     pairs : whether rows out are pairs of rows, each of which takes time
 
@@ -73,7 +73,7 @@ class PortCosts:
         self._now = 0.0
 
     def sample(self, now: float) -> None:
-        """Tells the time, once a second: batches count as of the second that they came in."""
+        """Sets the time and samples the rates, once a second; batches count from the second in which they came."""
         self._now = now
         for port, (_, rows) in self._rows.items():
             since, before = self._seen.setdefault(port, (now, rows))
@@ -93,7 +93,7 @@ class PortCosts:
         self._rows[port] = (batches + 1, rows + rows_in)
 
     def continued(self, rows_out: int, ns: int) -> None:
-        """Records work on answers for earlier batches; it counts with the next batch, so that the mean stays right."""
+        """Records work on further answers to earlier batches; it counts with the next batch, so that the mean stays right."""
         self._more_ns += ns
         self._more_rows += rows_out
 
@@ -106,11 +106,11 @@ class PortCosts:
         self._fit.sent(rows, size_bytes)
 
     def told(self) -> OperatorCosts | None:
-        """Returns what is known, for another host; None before the first batch."""
+        """Returns the statistics for another host; None before the first batch."""
         return as_told(tellable(self._fit.statistics(self._now)), OperatorCosts) if self._rows else None
 
     def known(self, now: float) -> tuple[PortCost, ...]:
-        """Returns what is known of each port that has had a batch, by port."""
+        """Returns the costs of each port that has had a batch, by port."""
         found = []
         for port, (batches, rows) in sorted(self._rows.items()):
             statistics = self._fit.ports[port].statistics(now)

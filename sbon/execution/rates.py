@@ -48,7 +48,7 @@ class BySecond(Rate):
 
     KEPT = 60
     UNEVEN = 1.5
-    """Ratio of the greatest second to the mean, up to which rows come evenly."""
+    """Ratio of the greatest second to the mean, up to which rows count as even."""
 
     @property
     def bursts(self) -> tuple[int, ...]:

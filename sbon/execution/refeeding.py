@@ -4,8 +4,8 @@ The sending end of the old link is gone: a multicast between the two operators h
 in transit are lost, and no sequence number tells which. A new link with a new id begins instead: a sender of the old one that comes back
 from a partition finds no receiver, so nothing arrives twice.
 
-Both ends of the new link know that the target had made rows of others before: if the target crashes next, as many rows of the new link
-would be taken for made already, and left out.
+Both ends of the new link note that the target had made rows of other batches before. Otherwise, if the target crashed next, as many rows of
+the new link would count as made already, and be left out.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def refeed(
 
     Parameters
     ----------
-    wall_s : time at which a link ends whose source is gone
+    wall_s : time at which the link ends if its source is gone, in seconds since 1970
 
     Raises
     ------
@@ -55,7 +55,7 @@ def refeed(
     incoming = instance.inputs[message.end.link.id]
     if not incoming.receiver.received:
         if message.end.node != incoming.node:
-            incoming.moved(message.end.node, 0)  # asked before, when the source ran on another node
+            incoming.moved(message.end.node, 0)  # an earlier request came when the source ran on another node
         if message.is_over:
             links.receive(Data(incoming.link.id, 1, wall_s, WATERMARK_END, 0, b""), incoming.node, lambda answer: True)
     return left
@@ -80,15 +80,15 @@ def _take_from(links: Links, message: Refeed) -> tuple[NodeId, LinkId]:
         raise LocalProtocolError(f"link {message.lost} leads to {instance.id}, not to {message.end.link.target}")
     if old.byte_rate.per_s > 0 or old.queue or instance.busy:
         # The request may be mistaken, or a sender back from a partition still delivers.
-        raise LocalProtocolError(f"operator {instance.id} is still given rows by {message.lost}, or has not done with them")
+        raise LocalProtocolError(f"operator {instance.id} still gets rows by {message.lost}, or works on them")
     new = Input(message.end.link, message.end.node, old.schema, old.receiver.anew(message.end.link.id), old.watermark_us)
     new.bytes_in, new.byte_rate, new.steady_rate = old.bytes_in, old.byte_rate, old.steady_rate
-    new.origin.number, new.origin.taken = old.origin.number, None  # the rows lost with the link are not counted: `made` is unknown, too
+    new.origin.number, new.origin.taken = old.origin.number, None  # nobody has counted the rows lost with the link; `made` is unknown, too
     made = mark_of(instance, new)
     new.origin.made_of_all = instance.figures.rows_out
     new.unsafe.begin(0, made.made, made.parts)
     for output in instance.outputs.values():
         if output.giving.due(new.origin.number):
-            output.giving.skip(new.origin.number, 0)  # what was to come once more is lost
+            output.giving.skip(new.origin.number, 0)  # the rows that were to be repeated are lost
     links.replace_input(instance, old, new)
     return old.node, old.link.id

@@ -1,4 +1,4 @@
-"""A living neighbour's part in a recovery: its end of a link is turned to the operator that runs anew, and says how far the lost one was.
+"""A living neighbour's part in a recovery: turns its end of a link to the operator that runs anew, and says how far the lost one was.
 
 The home of a query asks for it (`Renew`, docs/recovery.md).
 """
@@ -62,7 +62,7 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
     if output.link.id != message.end.link.id or output.node != message.end.node:
         link = msgspec.structs.replace(output.link, id=message.end.link.id)
         renew_output(flow, instance, output, link, message.end.node, message.end.epoch)
-        output.told = True  # the lost one cannot be told any more who feeds it, and the new one hears it from its home
+        output.told = True  # the home tells the new operator who feeds it
     sender = output.sender
     after, made = sender.forgotten, output.made_by_target
     return Renewed(
@@ -85,7 +85,7 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
         link = msgspec.structs.replace(incoming.link, id=message.end.link.id, source=message.end.link.source)
         is_behind = message.end.after > incoming.receiver.received  # the source was away when this operator began anew
         if is_behind and (instance.busy or incoming.queue):
-            raise LocalProtocolError(f"operator {instance.id} has not done with what came by {incoming.link.id} before")
+            raise LocalProtocolError(f"operator {instance.id} still works on batches that came by {incoming.link.id} before")
         renew_input(flow, instance, incoming, link, message.end.node, message.end.epoch)
         if is_behind:
             known = message.end.rows - incoming.receiver.rows_processed
@@ -110,13 +110,13 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
 
 
 def _is_ahead(instance: Instance, incoming: Input) -> bool:
-    """Tells whether an operator with state has gone on without an input whose source was away for long: what comes of it is late."""
+    """Tells whether an operator with state has gone on without an input whose source was away for long, so that rows from it are late."""
     return keeps_state(instance.spec.params) and instance.watermark_us > incoming.watermark_taken_us
 
 
 def _goes_on(instance: Instance, incoming: Input, made: tuple[int, ...] | None) -> int | None:
-    """Takes the rows that a lost operator had made of an input whose source was away when this copy began: what its consumers have taken of
-    that input is skipped behind these rows. Returns how many they are."""
+    """Sets how many rows a lost operator had made of an input whose source was away when this copy began. The rows that its consumers have
+    taken of that input beyond these are skipped. Returns the rows made; None if unknown."""
     if not incoming.origin.number:
         return instance.figures.rows_out
     before, made = incoming.origin.made, instance.is_made_of_input(made)
@@ -131,12 +131,11 @@ def _goes_on(instance: Instance, incoming: Input, made: tuple[int, ...] | None) 
 
 
 def _given_by_origin(instance: Instance, output: Output) -> tuple[int, ...] | None:
-    """Returns the rows that an operator without state has given on a link and that are not held any more, by their origin; None if that is
-    not known."""
+    """Returns the rows that an operator without state has sent on a link and holds no more, by origin; None if unknown."""
     held, known = output.sender.kept(), _made_of_origins(instance)
     if held is None or known is None or not output.giving.is_whole or output.giving.rows:
         return None
-    # What is still to be skipped has been taken before.
+    # Rows that are still to be skipped have been taken before.
     found = [of_part(made, output.link) + output.giving.due(number) for number, made in enumerate(known, 1)]
     for batch in held:
         if batch.rows and 0 < batch.origin <= len(found):
@@ -145,7 +144,7 @@ def _given_by_origin(instance: Instance, output: Output) -> tuple[int, ...] | No
 
 
 def _made_of_origins(instance: Instance) -> list[tuple[int, ...]] | None:
-    """Returns the rows that an operator has made of each origin, of each part if it deals them; None if that is not known."""
+    """Returns the rows that an operator has made of each origin, of each part if it deals them; None if unknown."""
     inputs = list(instance.inputs.values())
     if len(inputs) == 1:
         own = inputs[0].origin.made_by_origin
@@ -156,25 +155,25 @@ def _made_of_origins(instance: Instance) -> list[tuple[int, ...]] | None:
 
 
 def renew_input(flow: Links, instance: Instance, incoming: Input, link: LinkSpec, node: NodeId, epoch: int) -> None:
-    """Gives an input another id: the operator that feeds it runs anew, on `node`. Batches that arrive by the old one are refused."""
+    """Gives an input another id: the operator that feeds it runs anew, on `node`. Batches that arrive under the old id are refused."""
     before = incoming.link.id
     flow.drop_input(before)
     inputs = list(instance.inputs.values())
     instance.inputs.clear()
     incoming.link = link
-    instance.inputs.update((one.link.id, one) for one in inputs)  # in their order
+    instance.inputs.update((one.link.id, one) for one in inputs)  # keeps their order
     instance.waiting.renamed(before, incoming)
     incoming.begins_anew(node, epoch)
     flow.ends.add_taking(instance, incoming)
 
 
 def renew_output(flow: Links, instance: Instance, output: Output, link: LinkSpec, node: NodeId, epoch: int) -> None:
-    """Gives an output another id: the operator that it feeds runs anew, on `node`. What is not acknowledged is sent there.
+    """Gives an output another id: the operator that it feeds runs anew, on `node`. Unacknowledged batches are sent there.
 
     Raises
     ------
     LocalProtocolError
-        Part of it is being written to disk, or read.
+        Some of its batches are being written to disk, or read.
     """
     flow.outgoing.spilling.rename(output.link.id, link.id)
     flow.ends.drop_giving(output.link.id)
@@ -184,7 +183,7 @@ def renew_output(flow: Links, instance: Instance, output: Output, link: LinkSpec
     instance.outputs.update((one.link.id, one) for one in outputs)
     output.begins_anew(node, epoch)
     flow.ends.add_giving(instance, output)
-    flow.outgoing.transmit(output)  # to nobody yet: it is sent again until the operator is there, or asks
+    flow.outgoing.transmit(output)  # perhaps to nobody yet: batches are sent again until the operator is there, or asks
 
 
 def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
@@ -209,7 +208,7 @@ def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
 
 
 def ask_again(me: NodeId, outgoing: Outgoing, instance: Instance) -> None:
-    """Asks whatever feeds an operator that begins anew here to send on."""
+    """Asks the feeders of an operator that begins anew here to send on."""
     for incoming in instance.inputs.values():
         message = incoming.acknowledgement(resume=True, passes=instance.passes)
         if incoming.node == me:

@@ -1,4 +1,4 @@
-"""Tells of an operator on this host what homes of queries and `sbon operators` show: its figures, and why it does nothing."""
+"""Makes the report on an operator of this host for homes of queries and `sbon operators`: its figures, and why it does nothing."""
 
 import msgspec
 
@@ -72,7 +72,7 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
 
 
 def missed_rows(instance: Instance) -> MissedRows | msgspec.UnsetType:
-    """Returns the rows that would have been late; unset for an operator that takes all."""
+    """Returns the rows left out or put off because they would be late; unset for an operator that takes all rows."""
     if instance.waiting.misses is None:
         return msgspec.UNSET
     return MissedRows(instance.figures.shed_rows, instance.figures.deferred_rows, deferred_rows(instance))
@@ -82,7 +82,7 @@ def _held_back_by(instance: Instance) -> str:
     """Describes the consumers that accept no more, and the trouble of their disks; empty if all accept."""
     if (port := instance.waiting.held_port) is not None:
         ahead = instance.operator.rows_ahead()[port] if instance.operator is not None else 0
-        return f"input {port} waits until the other has caught up: {ahead} of its rows are kept for that one"
+        return f"input {port} waits until the other input has caught up: {ahead} of its rows are kept until then"
     full = [output for output in instance.outputs.values() if not output.sender.has_credit]
     return "; ".join(
         (

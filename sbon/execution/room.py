@@ -1,4 +1,4 @@
-"""Room for operators on one host: slots, which of them are promised to others, and memory for states."""
+"""Room for operators on one host: slots, reservations of slots, and memory for states."""
 
 from collections.abc import Sized
 

@@ -1,5 +1,5 @@
-"""The rows of a batch in their several forms: a polars frame for operators, Arrow IPC bytes for links, and plain values for a few rows that
-no operator needs as a frame.
+"""The rows of a batch in their several forms: a polars frame for operators, Arrow IPC bytes for links, and plain values for a few rows, if
+no operator needs a frame of them.
 
 Each form is made once from another when first needed, preferably on an executor thread. polars is imported only to make a frame.
 """
@@ -103,7 +103,7 @@ class Rows:
         return made
 
     def of_part(self, part: Part | None) -> "Rows | None":
-        """Returns what a link with this part carries: all rows without one; None if the part has no rows.
+        """Returns the rows that a link with this part carries, all rows for a link without a part; None if the part has no rows.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Rows:
         return self._values
 
     def behind(self, rows: int) -> "Rows":
-        """Returns the rows behind the first ones, of which there must be more than these."""
+        """Returns the rows after the first `rows` ones; there must be more than these."""
         return Rows.of_frame(self.frame().slice(rows), self._schema)
 
     def parts(self) -> "Sequence[Rows]":
@@ -182,9 +182,7 @@ class Rows:
         return self._parts
 
     def is_packed(self, codec: Codec) -> bool:
-        """Tells whether `pack` has nothing to do: it has been done, the rows came packed, or they are too small to compress and are bytes
-        already.
-        """
+        """Tells whether `pack` has nothing to do: the rows are packed, came packed, or are bytes already and too small to compress."""
         if codec in self._packed:
             return True
         came_packed = self._frame is None and Codec.NONE not in self._packed

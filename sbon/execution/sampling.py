@@ -33,7 +33,7 @@ class Apart(Executor, Protocol):
 
 
 class Sampling:
-    """Answers questions for samples, one at a time: while one is taken, the others get none, and take the rules.
+    """Answers requests for samples, one at a time. While a sample is taken, other requests get an empty answer: predictions use rules then.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Sampling:
         self._is_busy = False
 
     def answer(self, question: SampleAsk, respond: Callable[[Sampled], None]) -> None:
-        """Takes a sample; what it tells nothing of is left out of the answer."""
+        """Takes a sample; operators that it tells nothing about are left out of the answer."""
         if self._is_busy:
             respond(Sampled())
             return
@@ -72,7 +72,7 @@ class Sampling:
         self._host.execute_apart(work, done, OPEN_S_MAX)
 
     def _rows(self, params: SourceParams) -> Given | None:
-        """Returns rows of a source that is made for them alone; None if it cannot give any without being noticed."""
+        """Returns rows of a source that is made only for the sample; None if such a source would disturb others."""
         if params.is_table:
             return None
         try:

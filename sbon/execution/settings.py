@@ -18,7 +18,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     for the same rows. The actual pause grows with the cost of a batch here, unless that had thousands of rows, with the load of the
     machine, and with the time until a batch is acknowledged, so that slow sources overload neither the machine nor a slow link."""
     batch_interval_s: float = 0.05
-    """Longest such pause. Shorter: fresher answers on a busy machine. Longer: larger batches, less work for the same rows."""
+    """Longest pause between two batches of one source. Shorter: fresher answers on a busy machine. Longer: larger batches, less work for
+    the same rows."""
     batch_share: float = 0.4
     """Share of a core that the batches of all sources here may take together before their pauses grow; it is less where other work needs
     the machine. More: fresher answers, more load."""
@@ -30,8 +31,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Memory that the rows may take which one operator has put off (`on_miss = 'defer'`). Most of them go to disk before that if states may
     (`state_disk_max`). If memory and disk take no more, it works on all rows as they come. More: more rows in time in a long overload."""
     position_bytes_min: int = 16 * 2**20
-    """Size in bytes from which on a source that reads a file keeps on disk, once a second, how far its rows are safe, so that it does not
-    begin at the first row after a crash. A smaller file is read again quickly. Smaller: more is written."""
+    """Size of a file, in bytes, from which on its source keeps on disk, once a second, how far its rows are safe. After a crash the source
+    then goes on from there, not from the first row. A smaller file is read again quickly. Smaller: more is written."""
     operators_max: int = 256
     """Most operators that this agent hosts, sources and sinks included. A full agent refuses further operators."""
     memory_max: int = 0
@@ -40,8 +41,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     operator with state. More: larger windows. Less: more room for other programs, and for what operators need while a window closes."""
     state_memory_max: int = 0
     """Memory, in bytes, for the states of one function with keys, or for the keys of one deduplication, where they may go to disk
-    (`state_disk_max`); what is used least is on disk beyond that. 0: a quarter of `memory_max`. Operators here that may go to disk take
-    together four fifths of `memory_max` at most, in equal shares. Less: more room for others, more keys are read from disk.
+    (`state_disk_max`). Beyond that the least used ones go to disk. 0: a quarter of `memory_max`. Operators here whose states may go to disk
+    take together four fifths of `memory_max` at most, in equal shares. Less: more room for others, more keys are read from disk.
     It must hold a state for each row of a batch of `quantum_rows`."""
     state_disk_max: int = 0
     """Disk, in bytes, that the states of functions with keys and of deduplications may take, all together; 0: none, all states are in
@@ -52,8 +53,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     answers of all other sources go on sooner after a crash. Rows that come back later are late, and counted."""
     lost_consumer_s: float = 120.0
     """Time that an operator with several consumers waits for one whose node has failed, before it goes on without it; also the time until
-    an operator whose inputs all come from failed nodes counts as lost. One that several queries use is made again elsewhere after four
-    fifths of it, before anybody goes on without it.
+    an operator whose inputs all come from failed nodes counts as lost. An operator that several queries use is made again elsewhere after
+    four fifths of this time, before anybody goes on without it.
     Longer: longer partitions lose nothing. Shorter: the dead host of one query holds up the others that share its source for a shorter
     time."""
     sample_interval_s: float = 1.0
@@ -65,16 +66,16 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Time between the questions with which a host asks the homes of queries whether its operators are still wanted. Longer: less traffic,
     operators of ended queries run on longer."""
     heal: bool = True
-    """Makes operators again of queries taken here that are lost with their hosts, on others where they may move. Off: such a
-    query is degraded until somebody submits it again."""
+    """Makes operators of queries taken here again if they are lost with their hosts; movable ones on other hosts. Off: such a query is
+    degraded until somebody submits it again."""
     heal_after_s: float = 0.0
-    """Time that a host must have been declared failed before operators there that may move are made again on others. Longer: partitions as
+    """Time that a host must have been declared failed before its movable operators are made again on other hosts. Longer: partitions as
     long as that and the 4 to 5 s until the host is declared failed lose nothing. Shorter: answers go on sooner after a crash. Sources and
     sinks wait for their node in any case, and lose nothing in a partition."""
     take_over: bool | None = None
-    """Has the records of queries taken here kept by two other agents, one of which owns them once this agent has failed; set it alike on
-    all agents. It needs three agents, and `heal`: `true` is refused without it. Not set: as `heal`. Off: a query whose agent has failed
-    runs on unwatched, and waits for that agent."""
+    """Lets two other agents keep the records of queries taken here; one of them takes the queries over once this agent has failed. Set it
+    alike on all agents. It needs three agents, and `heal`: `true` is refused without that. Not set: as `heal`. Off: a query whose agent has
+    failed runs on unwatched, and waits for that agent."""
     orphan_timeout_s: float = 0.0
     """Time after which operators here end if the home of their query has failed or left; 0 for never: they run until somebody drops the
     query (`sbon queries` lists it). Longer: a longer partition of the home costs nothing. Keep it above the longest partition that queries
@@ -82,13 +83,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def inherits(self) -> bool:
-        """Returns whether queries have keepers here: not where whoever takes one over would not make again what was lost."""
+        """Returns whether queries taken here have keepers: not without `heal`, as an agent that takes a query over has to make lost
+        operators again."""
         return self.heal and self.take_over is not False
 
     @property
     def shared_after_s(self) -> float:
-        """Time that the host of an operator that several queries use must have been declared failed before the operator is made elsewhere:
-        what feeds it, and has other consumers, would give it up a little later, and all that waits for it would be lost."""
+        """Time that the host of an operator that several queries use must have been declared failed before the operator is made elsewhere.
+        A little later, feeders with other consumers would give it up, and the batches that wait for it would be lost."""
         return 0.8 * self.lost_consumer_s
 
     def __post_init__(self) -> None:
@@ -119,7 +121,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.state_memory_max and not self.state_disk_max:
             raise ValueError(f"state_memory_max = {self.state_memory_max}, expected state_disk_max with it: states beyond it go to disk")
         if self.take_over and not self.heal:
-            raise ValueError("take_over = true, expected heal = true with it: who takes a query over makes again what was lost")
+            raise ValueError("take_over = true, expected heal = true with it: an agent that takes a query over makes lost operators again")
         for name in ("lost_input_s", "lost_consumer_s", "heal_after_s"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")

@@ -1,6 +1,6 @@
 """Hands outputs of an operator to a multicast of it on the same host, and back.
 
-Each takes a single turn of the event loop, so that no batch is in transit between the two. The engine calls it.
+Each way takes a single turn of the event loop, so that no batch is in transit between the two. The engine calls it.
 
 A link keeps its id, its numbers and its unacknowledged batches: the receiving end only sees another name of its source. Earlier results of
 the operator are in the outputs' senders already; later ones come through the multicast, behind them.
@@ -25,7 +25,7 @@ from sbon.types import LinkId, NodeId, OperatorId
 
 
 def multicast_spec(of: Instance, name: OperatorId) -> OperatorSpec:
-    """Returns the spec of a multicast of an operator. It has the operator's signature, since either serves a query that looks for it."""
+    """Returns the spec of a multicast of an operator. It has the operator's signature, since either of the two can serve a query."""
     return OperatorSpec(
         id=name,
         params=MulticastParams(of.spec.params.of if isinstance(of.spec.params, MulticastParams) else of.id),
@@ -69,7 +69,7 @@ def may_fold(parent: Instance, relay: Instance, config: LinkConfig) -> bool:
     if any(parent.outputs[link].sender.on_disk for link in relay.inputs):
         return False
     if any(output.giving.is_due for output in relay.outputs.values()):
-        return False  # what waits is offered as it is
+        return False  # `fold` offers waiting batches whole, and cannot skip rows of them
     waiting = len(_waiting(parent, relay))
     return all(output.sender.held + waiting <= config.window_batches for output in relay.outputs.values())
 
@@ -94,7 +94,7 @@ def fold(parent: Instance, relay: Instance, flow: Links) -> list[Output]:
     relay.outputs = {}
     if parent.passes:
         for incoming in parent.inputs.values():
-            incoming.unsafe.again(mark_of(parent, incoming))  # what waited at the multicast is in other outputs now
+            incoming.unsafe.again(mark_of(parent, incoming))  # batches that waited at the multicast are in other outputs now
     return outputs
 
 

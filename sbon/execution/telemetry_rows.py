@@ -102,7 +102,7 @@ def dealing(instance: Instance, me: NodeId) -> DealingRow | None:
 
 
 def link_rates(instance: Instance, network: Latencies, bandwidths: Mapping[NodeId, float]) -> Iterator[LinkRate | DealingRow]:
-    """Yields the figures of an operator's outputs, and a splitter's of its dealing; `bandwidths` are those measured to other nodes."""
+    """Yields the figures of an operator's outputs, and of a splitter's dealing; `bandwidths` are those measured to other nodes."""
     if (dealt := dealing(instance, network.name)) is not None:
         yield dealt
     for output in instance.outputs.values():

@@ -26,7 +26,7 @@ class Users(dict[QueryId, NodeId]):
     def __init__(self) -> None:
         super().__init__()
         self.slack_ms: dict[QueryId, float] = {}
-        """For queries with a delay bound: by how much their longest way may still grow, in ms."""
+        """For queries with a delay bound: by how much their longest path may still grow, in ms."""
 
         self.busy_slack_ms: dict[QueryId, float] = {}
         """For queries with `max_latency`: by how much longer work here may take, in ms."""
@@ -39,7 +39,7 @@ class Users(dict[QueryId, NodeId]):
 
     @property
     def delay_slack_ms(self) -> float:
-        """Returns by how much the longest way through the operator may grow, in ms: the least slack of its queries."""
+        """Returns by how much the longest path through the operator may grow, in ms: the least slack of its queries."""
         return least_slack_ms(self.slack_ms.values())
 
     def add(self, user: User) -> None:

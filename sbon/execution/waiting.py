@@ -21,7 +21,7 @@ class Waiting:
 
     Parameters
     ----------
-    inputs : the inputs of the operator, which are added and removed by others
+    inputs : the inputs of the operator; other modules add and remove them
     misses : chooses rows that are left out, or put off, because they would be late; None: none ever
     """
 
@@ -32,7 +32,7 @@ class Waiting:
         self._inputs = inputs
         self._heads = EarliestStimulusFirst[LinkId]()
         self.change: PlanChange | None = None
-        """Rows that wait in a sink whose query has got, or is about to get, another plan."""
+        """The latest change of a sink from one plan of its query to another, with the rows that wait for it; None if there was none."""
         self.lost_rows = 0
         """Rows that had waited in former copies of a sink when their hosts crashed."""
         self.is_found = False
@@ -40,20 +40,22 @@ class Waiting:
         self.held_port: int | None = None
         """The input port that is ahead of another in event time, and is held back until that one has caught up."""
         self.blocked = False
-        """The operator has something to do, but no credit on some output."""
+        """True if the operator has something to do, but no credit on some output."""
         self.blocked_samples = 0
         """Number of successive samples at which it was blocked."""
         self.starved = ""
         """The reason if all inputs are gone for good before they ended; otherwise empty."""
 
     def had_written(self, rows: int, lost: int, by_origin: Mapping[tuple[int, int], int] | None) -> None:
-        """Takes how many rows the former copies of a sink have written, and how many they had lost before the last crash.
+        """Compares the rows that former copies of a sink have written with those that they had acknowledged.
 
-        More than were acknowledged: these come again, and are skipped. Fewer: the others had waited, and are lost.
+        Rows that were written and not acknowledged come again, and are skipped. Rows that were acknowledged and not written are lost.
 
         Parameters
         ----------
-        by_origin : the rows written by the input (`sbon.links.origins.short`; 0: the only one) and their origin; None if that is not known
+        rows : the rows written
+        lost : the rows that were lost in earlier crashes
+        by_origin : the rows written, by input (`sbon.links.origins.short`; 0: the only one) and origin; None if unknown
         """
         self.is_found = False
         inputs = {short(link) if len(self._inputs) > 1 else 0: incoming for link, incoming in self._inputs.items()}
@@ -74,7 +76,7 @@ class Waiting:
 
     @property
     def held_back(self) -> bool:
-        """True if batches wait for nothing but the other input."""
+        """True if all batches that wait are of an input that is held back."""
         return self.held_port is not None and not self._heads
 
     @property
@@ -112,13 +114,13 @@ class Waiting:
         return None if link is None else self._inputs[link]
 
     def renamed(self, before: LinkId, incoming: Input) -> None:
-        """Takes the new id of an input's link, which it has already."""
+        """Replaces the former id of an input's link; the input itself has its new id already."""
         self._heads.remove(before)
         if incoming.queue and incoming.link.port != self.held_port:
             self._heads.push(incoming.link.id, incoming.queue.earliest_s)
 
     def align(self, kept: Sequence[int], rows_max: int) -> None:
-        """Holds an input port back that is ahead of another, while the operator keeps more than `rows_max` of its rows for the other.
+        """Holds back an input port that is ahead of another, while the operator keeps more than `rows_max` of its rows for the other.
 
         Batches that wait on its links then use up their credit, which slows down the sources.
 
@@ -145,7 +147,7 @@ class Waiting:
         return next(ahead, None)
 
     def look_for_input(self, for_good: Callable[[NodeId], bool], *, wants_more: bool) -> None:
-        """Sets `starved` if no input can ever bring anything again, and the operator still wants something."""
+        """Sets `starved` if no input can ever bring anything again, and the operator still wants input."""
         gone = [incoming for incoming in self._inputs.values() if incoming.told_lost or for_good(incoming.node)]
         if self._heads or not wants_more or not gone or len(gone) < len(self._inputs):
             self.starved = ""
@@ -155,12 +157,12 @@ class Waiting:
 
 
 def _ahead(incoming: Input, written: Mapping[int, int]) -> list[int] | None:
-    """Returns how many rows of an input a sink has written beyond those acknowledged: of all if origins are not told, otherwise 0 and the
-    rows of each origin. None if it is not known.
+    """Returns how many rows of an input a sink has written beyond those acknowledged: one number if the rows have no origins, otherwise 0
+    and a number for each origin. None if unknown.
 
     Parameters
     ----------
-    written : rows by their origin
+    written : rows written, by origin
     """
     taken = incoming.origin.taken
     if not any(written):

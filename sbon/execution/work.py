@@ -50,7 +50,7 @@ class Made(msgspec.Struct, frozen=True, eq=False):
     """Result of one operator in a task."""
 
     watermark_us: int
-    """Watermark of the operator after this."""
+    """Watermark of the operator after this step."""
     payload: Rows | None
     watermark_out_us: int
     rest: Closing | None = None
@@ -67,7 +67,7 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     cpu_ns: int
     """Processor time of this thread and of the polars threads that worked for it."""
     state_bytes: int | None = None
-    """Memory of its state after this; None if not measured."""
+    """Memory of the operator's state after this step; None if not measured."""
 
 
 class Task(msgspec.Struct, eq=False):
@@ -101,12 +101,11 @@ class Task(msgspec.Struct, eq=False):
     ahead: Sequence[Ahead] = ()
     """Answers of the first operators behind the source for the batch, in order, computed before its turn."""
     asked_rows: int | None = None
-    """Most rows that the source will give, if it has said how many are due; None if it has not, or is to be polled on a thread all the
-    same."""
+    """Most rows that the source will give, if it has said how many are due; None if it has not, or is to be polled on a thread anyway."""
     before_s: float = 0.0
-    """Time already spent on polling it."""
+    """Time already spent on polling the source."""
     before_cpu_ns: int = 0
-    """Processor time of that."""
+    """Processor time already spent on polling the source."""
     steps: list[Step] = msgspec.field(default_factory=list)
     problem: BaseException | None = None
     """Error of the operator behind the last step."""
@@ -193,7 +192,7 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
     except KeyboardInterrupt:  # in the simulation, whose only thread this is; an agent's executor threads receive no signals
         raise
     except StateError as problem:
-        task.problem = problem.with_traceback(None)  # which holds the states, and so their files, until the next collection of garbage
+        task.problem = problem.with_traceback(None)  # a traceback holds the states, and so their files, until garbage is collected
     except BaseException as problem:  # a panic of polars is no Exception
         task.problem = problem
     finally:
@@ -247,7 +246,7 @@ def _give(task: Task, stage: Stage) -> tuple[int, Made]:
 
 
 def _known(task: Task, instance: Instance, number: int) -> Ahead | None:
-    """Returns what the operator gives for this batch, if it has been computed ahead, by the same operator."""
+    """Returns the operator's answer to this batch, if the same operator has computed it ahead."""
     known = task.ahead[number - 1] if number <= len(task.ahead) else None
     return known if known is not None and known.operator is instance.operator else None
 
@@ -274,7 +273,7 @@ def _begin(task: Task, stage: Stage, is_over: Callable[[], bool]) -> tuple[int, 
 
 
 def _without_late(task: Task, instance: Instance, frame: "pl.DataFrame") -> "pl.DataFrame":
-    """Returns the rows of the first operator without those that would be late, which one that defers keeps for later."""
+    """Returns the rows of the first operator without those that would be late. An operator that defers keeps these for later."""
     import numpy as np
 
     from sbon.operators.frames import rows_where
@@ -295,7 +294,7 @@ def _without_late(task: Task, instance: Instance, frame: "pl.DataFrame") -> "pl.
 
 
 def working_off(instance: Instance, rows_max: int) -> Closing:
-    """Returns the work on the next rows that were put off; nothing is done before it is asked for."""
+    """Returns the work on the next rows that were put off; nothing is computed before its first step is taken."""
     from sbon.operators.deferring import WORK_OFF, Deferring
 
     operator = instance.operator
@@ -313,7 +312,7 @@ def working_off(instance: Instance, rows_max: int) -> Closing:
 
 
 def _least(stage: Stage, watermark_us: int) -> int:
-    """Returns the operator's watermark after this link's: the least of its inputs, and never less than before."""
+    """Returns the operator's watermark once this link has reached `watermark_us`: the least of its inputs, and never less than before."""
     assert stage.incoming is not None
     return max(min(max(watermark_us, stage.incoming.watermark_us), stage.others_us), stage.instance.watermark_us)
 
@@ -419,7 +418,7 @@ def _origin_of(task: Task) -> int:
 
 
 def _write_of_plan(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", watermark_us: int, origin: int) -> None:
-    """Writes the rows of one of two plans that are to be written now, without those that the sink's former copy has written."""
+    """Writes those rows of a batch that a change of plan lets through now, without those that the sink's former copy has written."""
     from sbon.execution.crossing import both_passed
 
     instance, incoming, change = stage.instance, stage.incoming, stage.instance.waiting.change
@@ -439,8 +438,8 @@ def _write_of_plan(stage: Stage, payload: Rows | None, part: "pl.DataFrame | Non
 
 
 class WriteHeld:
-    """Writes what waits in a sink whose change to another plan has been decided, as the only step of its answers. A sink that refuses it is
-    offered it again."""
+    """Writes the rows that wait in a sink whose change of plan has been decided, as the only step of its answers. A sink that refuses the
+    rows is offered them again."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance

@@ -41,7 +41,7 @@ def test_an_idle_source_lets_go_of_the_other_side_of_a_join() -> None:
     world, rows = run(JOINED, "", ahead_rows_max=1000)
     assert _sent(world) < 2500
     held = [str(row["reason"]) for agent in range(3) for row in world.ask(agent, "operators")]
-    assert any("waits until the other has caught up" in reason for reason in held)
+    assert any("waits until the other input has caught up" in reason for reason in held)
     world, rows = run(JOINED, IDLE, ahead_rows_max=1000)
     assert _sent(world) > 3900
     assert len(rows) > 3000

@@ -53,7 +53,7 @@ def test_a_join_holds_back_the_input_that_is_ahead(name: str) -> None:
     assert len(rows) > 1000
     most = max(max(sides) for sides in kept)
     assert AHEAD_ROWS_MAX < most < 2 * AHEAD_ROWS_MAX, "a partition of seven seconds at 500 rows a second would bring 3,500"
-    assert any("waits until the other has caught up" in reason for reason in reasons)
+    assert any("waits until the other input has caught up" in reason for reason in reasons)
     assert not any("waits until" in reason for reason in calm_reasons)
 
 

@@ -325,7 +325,7 @@ def test_a_link_that_brings_rows_is_not_made_anew_whoever_asks():
     )
     new = msgspec.structs.replace(incoming.link, id=renewed(incoming.link.id, 3))
 
-    with pytest.raises(LocalProtocolError, match="is still given rows by"):
+    with pytest.raises(LocalProtocolError, match="still gets rows by"):
         agent.dispatch.carry_out("c3", Refeed(query, incoming.link.id, End(new, incoming.node, ()), gives=False), print)
     with pytest.raises(LocalProtocolError, match="of another is not on"):
         agent.dispatch.carry_out("c3", Refeed("another", incoming.link.id, End(new, incoming.node, ()), gives=False), print)
@@ -333,7 +333,7 @@ def test_a_link_that_brings_rows_is_not_made_anew_whoever_asks():
 
     former, old = incoming.link.id, msgspec.structs.replace(incoming.link, id=renewed(incoming.link.id, 2))
     agent.dispatch.carry_out("c3", Renew(query, End(old, incoming.node, ()), gives=False), print)
-    with pytest.raises(LocalProtocolError, match="is still given rows by"):
+    with pytest.raises(LocalProtocolError, match="still gets rows by"):
         agent.dispatch.carry_out("c3", Refeed(query, former, End(new, incoming.node, ()), gives=False), print)
     older = msgspec.structs.replace(old, id=renewed(former, 1))
     with pytest.raises(LocalProtocolError, match="has begun anew since, as"):

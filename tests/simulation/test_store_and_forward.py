@@ -216,7 +216,7 @@ def test_an_operator_whose_output_is_on_disk_stays_where_it_is() -> None:
     assert disk_of(world, 1).files
     assert not agent.execution.migrations.may_migrate(leading_away[0])
     told = next(operator for operator in operators(world, 1) if operator["id"] == leading_away[0])
-    assert "are on disk, it stays here until they are delivered" in told["reason"]
+    assert "are on disk; it stays here until they are delivered" in told["reason"]
     with pytest.raises(SbonError, match=rf"cannot move to {world.nodes[2]} now: \d+ batches for .* on {world.nodes[0]} are on disk"):
         world.ask(1, "migrate", operator=leading_away[0], node=world.nodes[2])
     taken: list[object] = []

@@ -40,7 +40,7 @@ def test_every_pair_leads_where_the_table_says_or_is_an_error_of_ours(state: Sta
 
     assert life.allows(event) == (found is not None)
     if found is None:
-        with pytest.raises(LocalProtocolError, match=f"operator is {state.value}, which does not go with: {event.value}"):
+        with pytest.raises(LocalProtocolError, match=f"an operator that is {state.value} cannot take: {event.value}"):
             life.on(event, ended=ended)
         assert (life.state, life.reason) == (state, "before")
     else:

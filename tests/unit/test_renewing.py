@@ -97,7 +97,7 @@ def test_an_operator_stays_until_what_came_from_a_crashed_one_is_processed():
     instance.waiting.enqueue(incoming, Batch(1, 1.0, 0, None))
     assert not instance.stays_for
     incoming.begins_anew("b", 65_536)
-    assert "cannot be sent once more" in instance.stays_for
+    assert "nobody can send them again" in instance.stays_for
     incoming.receiver.process(1, 0)
     assert not instance.stays_for
 
@@ -196,7 +196,7 @@ def test_an_operator_ends_that_hears_of_a_source_which_has_nothing_more_to_send(
         return renew("here", flow, lambda operator, lost: True, lambda *to: advanced.append(to), message)
 
     instance.busy = True
-    with pytest.raises(LocalProtocolError, match="has not done with what came by"):
+    with pytest.raises(LocalProtocolError, match="still works on batches that came by"):
         asked()
     assert (list(instance.inputs), advanced) == ([LINK.id], []), "it is asked again, and nothing has changed"
     instance.busy = False
