@@ -109,7 +109,7 @@ def test_a_receiver_goes_on_where_a_former_one_was_unless_it_knows_better():
     assert receiver.accept(8) is Verdict.ACCEPTED
     receiver.process(8, 10)
     assert receiver.rows_processed == 80
-    with pytest.raises(LocalProtocolError, match="batch 8 has been received"):
+    with pytest.raises(LocalProtocolError, match="batch 8 has come already"):
         receiver.go_on(9, 90)
 
 
