@@ -107,7 +107,7 @@ def test_the_list_shows_who_holds_what_and_gives_no_key_away(tmp_path):
 
 def test_no_step_is_taken_that_would_cut_somebody_off(tmp_path):
     world = sealed_world(tmp_path, nodes=3)
-    with pytest.raises(SbonError, match="is the primary one"):
+    with pytest.raises(SbonError, match="is the primary key"):
         world.ask(0, "keys", action="remove", id=OLD_ID)
     with pytest.raises(SbonError, match="there is no key"):
         world.ask(0, "keys", action="use", id=NEW_ID)

@@ -116,7 +116,7 @@ def test_a_ring_changes_step_by_step_and_never_lets_go_of_the_key_that_seals():
     both = KeyRing([OLD]).with_key(NEW)
     assert both.ids == (old, new)
     assert both.with_key(NEW) is both
-    with pytest.raises(ConfigError, match=f"key {old} is the primary one"):
+    with pytest.raises(ConfigError, match=f"key {old} is the primary key"):
         both.without(old)
     turned = both.with_primary(new)
     assert turned.ids == (new, old)
