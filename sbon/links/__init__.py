@@ -5,7 +5,7 @@ output links, or in the sink. A batch is *safe* when its effects are in the stat
 (`sbon.links.unsafe`); its sender keeps it until then. So a sender drops no batch that is in flight, and can resend every batch that is.
 Therefore:
 
-* After a reconnect the sender sends everything unacknowledged again, and the receiver drops what it has seen by its number.
+* After a reconnect the sender sends all unacknowledged batches again, and the receiver drops those that it has seen, by their numbers.
 * A migrating operator transfers its state, the number of the last batch that it processed on each input, and the output that is not
   acknowledged. Batches still in its input queues are dropped: the senders have them and send them to the new host.
 * A batch that cannot be encoded would block all later ones. It is sent with its number and watermark, but without its rows

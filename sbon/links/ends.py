@@ -56,7 +56,7 @@ class Side(enum.Enum):
 
 
 class Age(enum.Enum):
-    """News of a place, compared with what is known."""
+    """The version of news, compared with the known version."""
 
     PASSED = "passed"
     """A higher turn: another operator of the same host has the end now."""

@@ -158,7 +158,7 @@ class Dropping:
         self._owned.all_rows(told)
 
     def forget_sink(self, name: str, query: QueryId) -> bool:
-        """Removes a sink's name if it belongs to the query. With "", removes the name of a sink without a query.
+        """Removes a sink's name if it belongs to the query, or, with "", whatever query it belongs to.
 
         Returns False if there is no such name.
         """

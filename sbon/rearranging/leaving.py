@@ -137,7 +137,7 @@ class Leaving:
         if instance.state in (State.FAILED, State.FINISHED):
             return f"it has {instance.state.value}"
         if not self._is_of_use(instance, set()):
-            return "it feeds only what is pinned here"
+            return "it feeds only operators that are pinned here"
         for node, neighbours in self._migrations.neighbours(instance).items():
             if self._around.gossip.departure_of(node):
                 return f"its neighbour {neighbours[0]} was on {node}, which is gone"

@@ -190,7 +190,7 @@ def test_a_host_that_refuses_is_not_asked_again_and_one_that_was_called_off_is()
     [
         ({"movable": False}, "it is pinned"),
         ({"state": State.FAILED}, "it has failed"),
-        ({"to": "here", "target": "pinned"}, "it feeds only what is pinned here"),
+        ({"to": "here", "target": "pinned"}, "it feeds only operators that are pinned here"),
         ({"to": "c"}, "its neighbour other was on c, which is gone"),
     ],
 )

@@ -183,7 +183,7 @@ def test_an_error_reply_that_cannot_be_read_fails_the_request_and_drops_the_peer
     outcome = ada.ask(bob.address, b"?")
     world.until(lambda: outcome)
 
-    assert "cannot be read" in str(outcome[0])
+    assert "cannot be decoded" in str(outcome[0])
     assert ada.peers.counters["frames_bad"] == 1
 
 
