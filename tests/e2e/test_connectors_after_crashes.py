@@ -1,4 +1,4 @@
-"""An agent with a source or sink of every kind is killed (SIGKILL) and started again: what each of them loses and repeats."""
+"""An agent with sources and sinks of every kind is killed (SIGKILL) and restarted: checks which rows each of them loses and repeats."""
 
 import json
 import shutil
@@ -34,11 +34,11 @@ position_bytes_min = 1
 GEN = """CREATE SOURCE {0} (ts TIMESTAMP, n BIGINT)
     WITH (connector = 'datagen', nodes = '{1}', rows_per_second = 50, fields.n.kind = 'sequence')"""
 ROWS_IN_FLIGHT = 1100
-"""Of MQTT: so many messages may come twice."""
+"""Number of MQTT messages that may come twice."""
 
 
 class Kind(NamedTuple):
-    """One connector on the agent that crashes, with what feeds it or reads from it elsewhere."""
+    """One connector on the agent that crashes, with its feeder or reader elsewhere."""
 
     sql: tuple[str, ...]
     delivered: Callable[["Story"], list[int]]
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 class Client:
-    """Reads what a listening sink sends, and connects again, with the last event's id, when it is gone."""
+    """Reads from a listening sink, and reconnects with the last event's id after a break."""
 
     def __init__(self, port: int, kind: str) -> None:
         self.port, self.kind = port, kind
@@ -56,7 +56,7 @@ class Client:
         self.missed: list[Any] = []
 
     def read(self) -> list[int]:
-        """Returns the numbers of all whole rows that have come, over all connections."""
+        """Returns the numbers of all complete rows received, over all connections."""
         if self.reader is None or self.reader.ended:
             self._keep()
             try:
@@ -82,12 +82,12 @@ class Client:
 
 
 def numbers_in(data: bytes) -> list[int]:
-    """Numbers of the rows in what came over a connection, whatever is around them."""
+    """Returns the numbers of the rows in the bytes of a connection, whatever their framing."""
     return [int(piece.partition(b"}")[0]) for piece in data.split(b'"n":')[1:] if b"}" in piece]
 
 
 class Story:
-    """Agent a takes the queries, and has the far ends; b has the connectors, is killed, and starts again."""
+    """Agent a is the home of the queries and has the far ends; b has the connectors, is killed, and restarts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -124,7 +124,7 @@ class Story:
         return {member["name"] for member in agent.ask("members") if member["status"] == "alive"}
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The whole lines of a file of the agent a, or of b."""
+        """Returns the complete lines of a file of agent a, or of b."""
         found = [path for path in (self.folder / name, self.b.directory / "files" / name) if path.exists()]
         text = found[0].read_text() if found else ""
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
@@ -133,11 +133,11 @@ class Story:
         return [row["n"] for row in self.rows(name)]
 
     def polled(self) -> list[int]:
-        """Returns what the source that asks a URL has given: few rows, so that they count as many."""
+        """Returns the rows of the source that polls a URL, each `BEFORE` times, because they are few."""
         return [number for number in self.numbers("polled.ndjson") for _ in range(BEFORE)]
 
     def play(self) -> None:
-        """Kills b when all queries have delivered rows, starts it again, and waits until all have delivered more."""
+        """Kills b once all queries have delivered rows, restarts it, and waits until all have delivered more."""
         self._wait(dict.fromkeys(self.kinds, BEFORE))
         wait_until(lambda: any((self.b.directory / "positions").glob("*.json")))
         self.b.end(signal.SIGKILL)
@@ -158,10 +158,10 @@ class Story:
             wait_until(lambda: not missing())
         except AssertionError:
             states = {row["name"]: (row["state"], row["reason"]) for row in self.a.ask("queries")}
-            raise AssertionError(f"nothing comes of {missing()}: {states}") from None
+            raise AssertionError(f"no rows come from {missing()}: {states}") from None
 
     def events(self, name: str) -> list[str]:
-        """Returns what has happened to the query of a sink."""
+        """Returns the events of a sink's query."""
         row = next(row for row in self.a.ask("queries", history=True) if row["name"] == name)
         return [one["event"] for one in row["history"]]
 
@@ -173,26 +173,26 @@ class Story:
 
 
 def kinds(story: Story) -> dict[str, Kind]:
-    """Returns a query for each connector, with what it has delivered."""
+    """Returns a query for each connector, with a function that gives its delivered rows."""
     ports, folder = story.ports, story.folder
 
     def from_b(name: str, columns: str, options: str) -> tuple[str, ...]:
-        """A source on b whose rows go to a file of a."""
+        """Returns statements for a source on b whose rows go to a file on a."""
         return (
             f"CREATE SOURCE s_{name} ({columns}) WITH (nodes = 'b', {options})",
             f"CREATE SINK k_{name} AS SELECT n FROM s_{name} WITH (connector = 'file', path = '{folder}/{name}.ndjson', node = 'a')",
         )
 
     def to_b(name: str, options: str) -> tuple[str, ...]:
-        """A sink on b that gets rows made on a."""
+        """Returns statements for a sink on b that gets rows generated on a."""
         return GEN.format(f"g_{name}", "a"), f"CREATE SINK k_{name} AS SELECT n FROM g_{name} WITH (node = 'b', {options})"
 
     def on_a(name: str, options: str) -> tuple[str, ...]:
-        """Rows made on a that leave there, for a source on b."""
+        """Returns statements for rows that are generated and sent by a, for a source on b."""
         return GEN.format(f"g_{name}", "a"), f"CREATE SINK f_{name} AS SELECT n FROM g_{name} WITH (node = 'a', {options})"
 
     def back(name: str, options: str) -> tuple[str, ...]:
-        """A source on a that reads what a sink on b gives, and a file for its rows."""
+        """Returns statements for a source on a that reads from a sink on b, and a file for its rows."""
         return (
             f"CREATE SOURCE s_{name} (n BIGINT) WITH (nodes = 'a', {options})",
             f"CREATE SINK b_{name} AS SELECT n FROM s_{name} WITH (connector = 'file', path = '{folder}/{name}.ndjson', node = 'a')",
@@ -271,12 +271,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def gaps(numbers: list[int]) -> list[tuple[int, int]]:
-    """Where the numbers do not go on by one: the number before, and the one behind."""
+    """Returns the numbers before and after each place where numbers do not rise by one."""
     return [(before, after) for before, after in pairwise(numbers) if after != before + 1]
 
 
 def has_one_gap(numbers: list[int], before: list[int]) -> None:
-    """Rows arrive in order, each once at most; those that are missing lie together, where the crash was."""
+    """Checks that rows arrive in order, each at most once, and that missing rows are consecutive, at the crash."""
     print(f"lost: {[after - last - 1 for last, after in gaps(numbers)]}")
     assert numbers[0] == 0
     assert len(gaps(numbers)) <= 1
@@ -286,7 +286,7 @@ def has_one_gap(numbers: list[int], before: list[int]) -> None:
 
 
 def lacks_nothing(numbers: list[int], repeated_max: int) -> None:
-    """Each row has arrived, some twice."""
+    """Checks that each row has arrived, some twice."""
     print(f"repeated: {len(numbers) - len(set(numbers))}")
     assert set(numbers) == set(range(max(numbers) + 1))
     assert len(numbers) - len(set(numbers)) <= repeated_max
@@ -358,7 +358,7 @@ def test_every_query_says_what_the_crash_was(story: Story) -> None:
 
 
 def test_nobody_else_can_take_the_place_of_a_sink_that_is_back(story: Story) -> None:
-    """The port is bound by the agent, not left over from the killed one."""
+    """The restarted agent has bound the port, which is not a remainder of the killed process."""
     for name in ("tcp in", "tcp out", "http in", "sse", "websocket"):
         with socket.socket() as probe, pytest.raises(OSError, match="Address already in use"):
             probe.bind(("127.0.0.1", story.ports[name]))

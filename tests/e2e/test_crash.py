@@ -1,4 +1,4 @@
-"""One machine dies: the others see it, go on, and claim nothing to be healthy that is not."""
+"""One machine dies: the others notice it, continue, and report no broken query as healthy."""
 
 import signal
 import time

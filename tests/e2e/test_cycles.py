@@ -1,4 +1,4 @@
-"""Two agents in processes of their own: whatever becomes of them, both list the same, and everything can be dropped and made again."""
+"""Two agents in separate processes: whatever happens to them, both list the same, and everything can be dropped and recreated."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from tests.cycles import run
 
 AGREE_S_LOADED = 20.0
-"""On a machine where other tests run; less than the half minute after which agents exchange their tables anyway."""
+"""Seconds until agents agree on a busy machine; less than the half minute after which they exchange their tables anyway."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`make demo` as a user runs it, and as one interrupts it."""
+"""`make demo` as a user runs it, and interrupted."""
 
 import importlib.util
 import signal
@@ -22,7 +22,7 @@ story.STREAM_S, story.ROWS_PER_SOURCE = 34.0, rows
 from sbon.cli.__main__ import main
 main()
 """
-"""The demo with a stream of 34 seconds: enough for all that it shows where agents are quick to decide."""
+"""The demo with a stream of 34 s: enough to show everything if agents decide quickly."""
 
 
 def demo(out, *program):
@@ -39,14 +39,14 @@ def test_ctrl_c_ends_the_demo_and_leaves_no_process_behind(tmp_path):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
         assert process.returncode == 130
-    # An agent that was being started when the demo ended is ended by the kernel, a moment later.
+    # The kernel ends an agent that was just being started when the demo ended, a moment later.
     wait_until(lambda: not any(runs(agent.pid) for agent in agents))
 
 
 @pytest.mark.alone
 @pytest.mark.slow
 def test_the_demo_shows_all_that_it_promises(tmp_path):
-    # A demo is watched live: on a machine with something else to do, agents may decide too late for it. Its figures must hold then, too.
+    # On a busy machine agents may decide too late for the demo to show; its figures must hold nevertheless.
     for program in (("-c", SHORT), ()):
         with demo(tmp_path, *program) as process:
             out, err = process.communicate(timeout=600)

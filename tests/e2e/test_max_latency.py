@@ -1,4 +1,4 @@
-"""Latency bounds on real agents: an impossible one is refused with what was predicted from measured costs, a possible one is kept."""
+"""Latency bounds on real agents: an impossible bound is refused with the prediction from measured costs; a possible bound is kept."""
 
 import re
 
@@ -17,7 +17,7 @@ agents = pytest.fixture(two_agents)
 
 
 def test_an_impossible_bound_is_refused_with_the_predicted_figure_and_a_possible_one_is_kept(agents: tuple[Process, Process]) -> None:
-    """Rows wait up to 10 ms at their source for their batch, so no machine keeps 2 ms. A minute leaves room for any load."""
+    """Rows wait up to 10 ms at their source for their batch, so no machine keeps 2 ms. A bound of a minute holds under any load."""
     _, nyc = agents
     nyc.ask("submit", sql=SOURCE + QUERY.format(name="free", bound=""))
 

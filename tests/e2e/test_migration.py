@@ -1,4 +1,4 @@
-"""Operators of real agents move under load: the sink's rows equal those of the same query run by one agent, row by row."""
+"""Operators of real agents move under load: the sink's rows equal, one by one, those of the same query run by one agent."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ CREATE SINK answers{run} AS SELECT w.window_end, w.key, w.n, w.total, r.value, r
     WITH (connector = 'file', path = '{path}');
 """
 ENDLESS = f"rows_per_second = {EVENT_ROWS_PER_S}"
-"""Flows for as long as the moves take, on a busy machine too."""
+"""Rows flow as long as the moves take, even on a busy machine."""
 MOVES_S_MAX = 90.0
 MIGRATIONS = 6
 
@@ -46,7 +46,7 @@ def start(directory: Path, names: str) -> list[Process]:
 
 
 Answers = dict[str, list[str]]
-"""Rows as they were written, by the end of their window; those of a window that had ended are all there."""
+"""Written rows, by the end of their window; windows that have ended are complete."""
 
 
 def answers_in(path: Path) -> Answers:
@@ -73,7 +73,7 @@ def move_all_about(agents: list[Process]) -> int:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """Of one agent, which has the rows of the longest that the moves may take, at once."""
+    """Returns the answers of one agent, which gets the rows of the longest possible run at full speed."""
     directory = tmp_path_factory.mktemp("one")
     path = directory / "answers.ndjson"
     rows = int((MOVES_S_MAX + 60) * EVENT_ROWS_PER_S)
@@ -110,13 +110,13 @@ def test_moving_operators_of_real_agents_changes_no_row(tmp_path: Path, three: l
     three[0].ask("drop", query=results[-1]["query"])
 
     assert moved >= MIGRATIONS
-    # Answers come window after window: all that follow the last one but one of them are there.
+    # Answers come window by window, so all windows but the last are complete.
     *whole, _last = answers_in(path).items()
     assert whole == list(expected.items())[: len(whole)]
 
 
 def test_an_agent_that_is_terminated_hands_over_first_and_no_row_changes(tmp_path: Path, three: list[Process], expected: Answers):
-    """The last one here: it ends one of the three."""
+    """This test must be the last in the file, as it ends one of the three agents."""
     path = tmp_path / "answers.ndjson"
     first, second, last = three
     results = first.ask("submit", sql=STATEMENTS.format(run=5, left="a", right="b", flow=ENDLESS, path=path))
@@ -127,7 +127,7 @@ def test_an_agent_that_is_terminated_hands_over_first_and_no_row_changes(tmp_pat
 
     for agent in (first, second):
         for operator in movable(agent):
-            # A neighbour that has just moved keeps still for a moment.
+            # A neighbour that has just moved is locked for a moment.
             wait_until(lambda agent=agent, operator=operator: moves(agent, operator, "c"))
     assert len(movable(last)) >= 2
     assert last.end(signal.SIGTERM) == 0

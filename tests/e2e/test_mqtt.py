@@ -1,4 +1,4 @@
-"""Queries from and to MQTT brokers that restart, by an agent that is killed: at QoS 1 no row is lost."""
+"""Queries from and to MQTT brokers that restart, on an agent that is killed: at QoS 1 no row is lost."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ from tests.processes import Process, wait_until
 pytestmark = needs_broker
 ROWS = 6000
 IN_FLIGHT, HELD = 100, 1000
-"""Messages that the sink and the source let be under way: about so many may repeat with each break."""
+"""Limits of unacknowledged messages of the sink and the source: about as many may repeat after each break."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,13 +36,13 @@ def made_broker(directory: Path, *settings: str) -> Broker:
 
 
 def numbers(path: Path) -> list[int]:
-    """Returns the numbers of whole lines."""
+    """Returns the numbers of complete lines."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line)["n"] for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def nothing_is_lost_through_restarts(agent: Process, directory: Path, restarts: int) -> None:
-    """File -> query -> broker -> query -> file, with a broker that ends and starts again in the midst of it."""
+    """Checks file -> query -> broker -> query -> file, with a broker that restarts meanwhile."""
     broker = made_broker(directory / "broker")
     broker.start()
     given, found = directory / "given.ndjson", directory / "found.ndjson"
@@ -64,12 +64,12 @@ def nothing_is_lost_through_restarts(agent: Process, directory: Path, restarts: 
         broker.stop()
         broker.start()
     wait_until(lambda: len(set(numbers(found))) == ROWS)
-    # In whatever order: with more messages waiting than may be under way, Mosquitto lets one that has just come go before them.
+    # The order is not checked: if more messages wait than may be unacknowledged, Mosquitto sends a new message before them.
     came = Counter(numbers(found))
     log = agent.events()
-    # Twice as many, because a broker that has just started has now and then had more under way than it was allowed (64 of 3,300).
+    # Twice the limit, because a broker that has just started sometimes exceeds it (by 64 of 3,300).
     assert came.total() - ROWS <= 2 * restarts * (IN_FLIGHT + HELD), (Counter(came.values()), log.count("mqtt.connection_lost"))
-    assert log.count("mqtt.connection_lost") <= 2 * restarts  # said once each time, by source and sink
+    assert log.count("mqtt.connection_lost") <= 2 * restarts  # source and sink each log it once a break
 
 
 def test_nothing_is_lost_through_three_restarts_of_the_broker(agent: Process, tmp_path: Path):
@@ -82,7 +82,7 @@ def test_nothing_is_lost_through_twenty_restarts_of_the_broker(agent: Process, t
 
 
 def test_rows_that_no_sink_has_taken_come_again_after_the_agent_was_killed(agent: Process, tmp_path: Path):
-    """The broker of the sink is away, so that rows wait in the agent; the one of the source must not count them as delivered."""
+    """The sink's broker is away, so that rows wait in the agent; the source's broker must not count them as delivered."""
     near = made_broker(tmp_path / "near")
     near.start()
     far = made_broker(tmp_path / "far")
@@ -95,7 +95,7 @@ def test_rows_that_no_sink_has_taken_come_again_after_the_agent_was_killed(agent
         CREATE SINK arrived FROM (SELECT n FROM beyond) WITH (connector = 'file', path = '{arrived}', mode = 'append')"""
     there = next(answer["query"] for answer in agent.ask("submit", sql=sql) if answer["query"])
     wait_until(lambda: agent.events().count("mqtt.connected") == 3)
-    far.stop()  # it keeps the session of `beyond`
+    far.stop()  # the broker keeps the session of `beyond`
     wait_until(lambda: agent.events().count("mqtt.connection_lost") == 2)
     given = tmp_path / "given.ndjson"
     given.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(100)))

@@ -1,4 +1,4 @@
-"""`on_miss = 'shed'` on real agents: more rows come than there is time for, and each that is left out is counted."""
+"""`on_miss = 'shed'` on real agents: more rows come than can be processed in time, and each row that is shed is counted."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def test_rows_given_and_rows_shed_are_the_rows_that_came(agents: tuple[Process, 
     nyc.ask("submit", sql=SQL)
 
     def projections() -> dict[bool, dict[str, Any]]:
-        """The projection that sheds, and the other one."""
+        """Returns the projection that sheds, and the other one."""
         found = [one for one in nyc.ask("operators") if one["kind"] == "map"]
         names = {query["id"]: query["name"] for query in nyc.ask("queries")}
         return {names[one["queries"][0]] == "wide": one for one in found}

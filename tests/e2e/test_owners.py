@@ -1,4 +1,4 @@
-"""Agents in processes of their own: a query outlives the agent that took it, and all agents may restart one after the other."""
+"""Agents in separate processes: a query outlives its home, and all agents may restart one after the other."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ PATIENCE_S = 90.0
 
 
 class Overlay:
-    """Agents a, b, c ...; each has a data directory of its own, and keeps its address."""
+    """Agents a, b, c ...; each has its own data directory, and keeps its address."""
 
     def __init__(self, directory: Path, names: str) -> None:
         self.directory = directory
@@ -56,7 +56,7 @@ class Overlay:
         return [(row["id"], row["owner"], row["state"]) for row in self.ask(seen_by, "queries")]
 
     def query(self, at: str, number: int, source_on: str, sink_on: str) -> str:
-        """Submits a query over a file of its own, replayed in time, whose answers go to a file."""
+        """Submits a query over a separate file, replayed at its pace, whose answers go to a file."""
         path = self.directory / source_on / "files" / f"r{number}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (f"2026-01-01T00:{i // PER_SECOND // 60:02d}:{i // PER_SECOND % 60:02d}.{i % PER_SECOND * 50:03d},{i}" for i in range(ROWS))

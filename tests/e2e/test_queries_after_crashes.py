@@ -1,4 +1,4 @@
-"""Agents in processes of their own are killed (SIGKILL): queries never mix, end from anywhere, and stop nobody else."""
+"""Agents in separate processes are killed (SIGKILL): queries never mix, can be ended from any agent, and stop no other query."""
 
 import json
 import signal
@@ -25,11 +25,11 @@ SOURCE = """CREATE SOURCE {0} (ts TIMESTAMP, number BIGINT, stream TEXT) WITH (c
 
 
 class Overlay:
-    """Agents a, b and c; a takes the queries, b has the sources.
+    """Agents a, b and c; a is the home of the queries, b has the sources.
 
     Parameters
     ----------
-    take_over : whether b and c keep the records of the queries, and take these over
+    take_over : whether b and c keep the queries' records and take queries over
     """
 
     def __init__(self, directory: Path, *, take_over: bool = True) -> None:
@@ -83,9 +83,9 @@ def overlay(tmp_path: Path, story: Any) -> Iterator[Overlay]:
 
 
 def names_do_not_come_again(overlay: Overlay) -> dict[str, Any]:
-    """A home is killed a second after it took a file of twelve statements, starts again, and takes three sinks over another source.
+    """Kills a home a second after it got a file of twelve statements, restarts it, and submits three sinks over another source there.
 
-    The others keep the eleven queries, and run them on.
+    The other agents continue to run the eleven queries.
     """
     overlay.submit("b", SOURCE.format("new"))
     before = overlay.ask("a", "submit", sql=";".join([SOURCE.format("old"), *["SELECT number, stream FROM old"] * 11]))
@@ -113,7 +113,7 @@ def names_do_not_come_again(overlay: Overlay) -> dict[str, Any]:
 
 
 def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -> dict[str, Any]:
-    """A home is killed and stays away; then its sink is listed, ended in one of four forms, and made anew elsewhere; then it is back."""
+    """Kills a home; its sink is listed, ended in one of four forms, and recreated elsewhere; then the home comes back."""
     overlay.submit("b", SOURCE.format("s"))
     sink = "CREATE SINK {} k AS SELECT number, stream FROM s WITH (connector = 'file', path = 'k.ndjson', node = 'c', mode = 'append')"
     wait_until(lambda: any(row["name"] == "s" for row in overlay.ask("a", "names")))
@@ -130,7 +130,7 @@ def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -
         return sum(operator["rows_in"] for operator in overlay.ask("c", "operators") if operator["kind"] == "sink")
 
     before = taken()
-    wait_until(lambda: taken() > before)  # it runs on
+    wait_until(lambda: taken() > before)  # the query continues
     ends = ("drop k", f"drop {query}", "DROP SINK k", "DROP QUERY k")[form % 4]
     if ends.startswith("drop"):
         overlay.ask("b", "drop", query=ends.removeprefix("drop "))
@@ -144,7 +144,7 @@ def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -
     overlay.kill("b")
     overlay.start("b", "--forget", "--join", overlay.addresses["c"])
     wait_until(lambda: overlay.status("c", "b") == "alive" and "k" in {row["name"] for row in overlay.ask("b", "names")})
-    wait_until(lambda: overlay.served("c") == set())  # its home is back, and does not know it
+    wait_until(lambda: overlay.served("c") == set())  # the home is back, and does not know the query
     assert overlay.queries("c")[second]["state"] == "orphaned"
     assert "nothing of it runs: CREATE SINK k makes it anew" in overlay.queries("c")[second]["reason"]
     wait_until(lambda: overlay.alive("b") == overlay.alive("c") == set("bc"))
@@ -158,7 +158,7 @@ def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -
 
 
 def a_dead_host_stops_nobody_else(overlay: Overlay) -> dict[str, Any]:
-    """Two queries share a source; the host of the second one's sink is killed."""
+    """Two queries share a source; kills the host of the second query's sink."""
     overlay.submit("a", SOURCE.format("s"))
     living = overlay.submit("a", "SELECT number FROM s")
     dying = overlay.submit("a", "CREATE SINK k AS SELECT number FROM s WHERE number % 2 = 0 WITH (connector = 'discard', node = 'c')")

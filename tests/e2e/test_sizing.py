@@ -1,4 +1,4 @@
-"""`instances = 'auto'` on a real agent: one statement, placed with the number that the planner chose, answers as with one instance."""
+"""`instances = 'auto'` on a real agent: a statement gets the planner's number of instances, and the same answers as with one."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ GROUP BY window_end, symbol;"""
 
 
 def test_a_statement_gets_as_many_instances_as_its_rate_needs_and_the_answers_of_one(tmp_path: Path) -> None:
-    """The source is said to give so many rows that any machine wants all cores for them."""
+    """The source's estimated rate is so high that any machine needs all cores for it."""
     agent = Process(tmp_path, "ams", "--bind", "127.0.0.1:0").wait_until_ready()
     try:
         for name in ("one", "auto"):

@@ -1,4 +1,4 @@
-"""The README's five minutes, the tutorial, and the first example of docs/sql.md: what they tell people to type works."""
+"""The README's five minutes, the tutorial, and the first example of docs/sql.md: the commands in them work."""
 
 import json
 import re
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def found_in(page: str, pattern: str) -> str:
-    """Returns the only group of the first match of a pattern in a page."""
+    """Returns the group of the first match of a pattern in a page."""
     found = re.search(pattern, (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
@@ -23,7 +23,7 @@ def found_in(page: str, pattern: str) -> str:
 
 @pytest.fixture
 def agents(tmp_path, monkeypatch) -> Iterator[tuple[Process, Process]]:
-    """Two agents that offer their operators to other queries however busy this machine is."""
+    """Yields two agents that share their operators however busy this machine is."""
     config = tmp_path / "agent.toml"
     config.write_text("[hosting]\nshare_load_max = 2.0\n")
     common = ("--config", str(config), "--bind", "127.0.0.1:0")
@@ -51,7 +51,7 @@ def test_tutorial_from_statement_to_rows(agents, capsys, tmp_path):
     plan: dict[str, Any] = {}
 
     def is_as_told() -> bool:
-        """Once the agents have measured each other: with several tests on one machine either may look the better place for a moment."""
+        """Tells whether the placement is as documented; on a busy machine it may not be until the agents have measured each other."""
         plan.update(json.loads(sbon(capsys, "explain", str(path), "--json")))
         places = {operator["kind"]: operator["node"] for operator in plan["operators"]}
         return places == {"source": "nyc", "window": "nyc", "map": "nyc", "sink": "ams"}

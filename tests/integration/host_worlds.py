@@ -1,4 +1,4 @@
-"""Worlds for the conformance suite of `sbon_agent.host.Host`: two hosts each, and a way to let time pass until something holds."""
+"""Worlds for the conformance suite of `sbon_agent.host.Host`: each has two hosts, and can let time pass until a condition holds."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,21 +20,21 @@ class TwoHosts(Protocol):
 
     hosts: list[Any]
     addresses: list[Address]
-    """Where each may listen; port 0 where the world chooses."""
+    """Address at which each host may listen; port 0 if the world chooses."""
     nowhere: Address
-    """An address at which nobody listens."""
+    """An address without a listener."""
 
     def run(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-        """Let time pass until the condition holds; fails the test where it does not in time."""
+        """Lets time pass until the condition holds; fails the test if it does not in time."""
 
     def neighbour(self) -> Host:
-        """Another process on the machine of host 0."""
+        """Returns another process on the machine of host 0."""
 
     def kill(self, index: int) -> None:
-        """End one host's process, or what comes nearest."""
+        """Ends one host's process, or simulates that."""
 
     def close(self) -> None:
-        """End everything."""
+        """Ends everything."""
 
 
 class SimulatedPair:
@@ -48,19 +48,19 @@ class SimulatedPair:
         self.nowhere = (self.world.machines[1].ip, 9)
 
     def run(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-        """Virtual time passes at once."""
+        """Lets virtual time pass."""
         assert self.world.time.run_while(lambda: not condition(), self.world.time.now_s + timeout_s), "the condition never held"
 
     def neighbour(self) -> Host:
-        """One more process."""
+        """Returns one more process."""
         return self.world.boot(0)
 
     def kill(self, index: int) -> None:
-        """Kill the process."""
+        """Kills the process."""
         self.hosts[index].kill()
 
     def close(self) -> None:
-        """Nothing stays."""
+        """Does nothing, as no resources are held."""
 
 
 class AsyncioPair:
@@ -75,7 +75,7 @@ class AsyncioPair:
         self.nowhere = ("127.0.0.1", 9)
 
     def run(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-        """Run the loop, looking after every turn in which something may have happened."""
+        """Runs the loop, and checks the condition after every turn in which something may have happened."""
         deadline = self.loop.time() + timeout_s
 
         async def wait() -> None:
@@ -86,15 +86,15 @@ class AsyncioPair:
         self.loop.run_until_complete(wait())
 
     def neighbour(self) -> Host:
-        """All are on one machine."""
+        """Returns the other host, as both are on one machine."""
         return self.hosts[1]
 
     def kill(self, index: int) -> None:
-        """Close all that the host has open."""
+        """Closes everything that the host has open."""
         self.hosts[index].close()
 
     def close(self) -> None:
-        """Close hosts and loop."""
+        """Closes hosts and loop."""
         for host in self.hosts:
             host.close()
         self.loop.run_until_complete(asyncio.sleep(0))
@@ -102,7 +102,7 @@ class AsyncioPair:
 
 
 class UvloopPair(AsyncioPair):
-    """The same on the event loop that agents prefer."""
+    """Two hosts on loopback on the event loop that agents prefer."""
 
     def __init__(self) -> None:
         from sbon_agent.asyncio_host import AsyncioHost, new_event_loop
@@ -114,7 +114,7 @@ class UvloopPair(AsyncioPair):
 
 
 class ShapedPair(AsyncioPair):
-    """The same through the testbed's shaper, with every address a few milliseconds away."""
+    """Two hosts on loopback through the testbed's shaper, with every address a few milliseconds away."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,11 +122,11 @@ class ShapedPair(AsyncioPair):
         self.hosts = [_FarAway(host) for host in self.bare]
 
     def kill(self, index: int) -> None:
-        """Close all that the host below has open."""
+        """Closes everything that the host under the shaper has open."""
         self.bare[index].close()
 
     def close(self) -> None:
-        """Close the hosts below, and the loop."""
+        """Closes the hosts under the shaper, and the loop."""
         self.hosts = self.bare
         super().close()
 
@@ -137,7 +137,7 @@ class _FarAway(ShapedHost):
 
 
 class Recorder:
-    """A stream handler that keeps what it is told."""
+    """A stream handler that records its calls."""
 
     def __init__(self) -> None:
         self.stream: Stream | None = None
@@ -147,30 +147,30 @@ class Recorder:
         self.writable_calls = 0
 
     def connected(self, stream: Stream) -> None:
-        """Keep the stream."""
+        """Keeps the stream."""
         self.stream = stream
         self.log.append("connected")
 
     def received(self, data: bytes) -> None:
-        """Keep the bytes."""
+        """Keeps the bytes."""
         assert data
         self.data += data
         self.log.append("received")
 
     def writable(self) -> None:
-        """Count."""
+        """Counts the calls."""
         self.writable_calls += 1
         self.log.append("writable")
 
     def closed(self, reason: str) -> None:
-        """Keep the reason."""
+        """Keeps the reason."""
         assert self.closed_because is None, "closed was called twice"
         self.closed_because = reason
         self.log.append("closed")
 
 
 class Listener:
-    """Listens on one host and keeps what arrives."""
+    """Listens on one host and keeps incoming datagrams and streams."""
 
     def __init__(self, host: Host, address: Address) -> None:
         self.host = host

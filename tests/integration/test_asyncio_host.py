@@ -1,4 +1,4 @@
-"""Peers on real sockets: two agents' connections in one event loop, with each of the loops we may run on."""
+"""Peers on real sockets: two agents' connections in one event loop, with each supported kind of event loop."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ RING, OTHER_RING = KeyRing([bytes(32)]), KeyRing([bytes(range(32))])
 
 
 class Loop:
-    """An event loop and what was opened on it."""
+    """An event loop, and the hosts opened on it."""
 
     def __init__(self, loop):
         self.loop = loop
@@ -196,7 +196,7 @@ def test_a_handler_that_fails_loses_its_own_connection_only(loop):
 
 
 def test_a_datagrams_arrival_is_timed_by_the_kernel(loop):
-    """A datagram that waits in the socket's buffer while the loop is busy is stamped with its arrival."""
+    """A datagram that waits in the socket's buffer while the loop is busy has the time of its arrival."""
     host, arrivals = loop.host(), []
     address = host.listen(LOCAL, lambda data, sender, at: arrivals.append((host.now(), at)), lambda peer: None)
     if not host._udp[0].has_kernel_stamps:
@@ -213,7 +213,7 @@ def test_a_datagrams_arrival_is_timed_by_the_kernel(loop):
             assert read_at - before >= 0.05
             if arrived_at - before < 0.02:
                 return
-    pytest.fail("in five rounds, each time the busy process held the datagram up, or another process the sender")
+    pytest.fail("in each of five rounds the busy process delayed the datagram, or another process delayed the sender")
 
 
 def test_udp_and_tcp_share_the_port_that_was_chosen_and_a_taken_one_is_refused(loop):
@@ -250,7 +250,7 @@ def test_host_names_are_resolved_for_streams_and_datagrams(loop):
     loop.until(lambda: outcome and bob.datagrams)
     ada.host.send_datagram(b"second", by_name)
     loop.until(lambda: len(bob.datagrams) == 2)
-    ada.host.send_datagram(b"lost", ("x" * 64, 1))  # no name: a label has at most 63 letters
+    ada.host.send_datagram(b"lost", ("x" * 64, 1))  # an invalid name: a label has at most 63 letters
     ada.host.send_datagram(b"lost", ("127.0.0.1", 70_000))
     nowhere = [ada.ask(("x" * 64, 1), b"?"), ada.ask(("127.0.0.1", 70_000), b"?")]
     loop.until(lambda: ada.host.counters["datagrams_unsendable"] == 2 and all(nowhere))
@@ -269,7 +269,7 @@ def test_a_datagram_that_is_too_long_is_counted(loop):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel takes as much as it likes")
 def test_the_kernel_takes_little_more_than_is_on_the_line(loop):
-    """Bytes that wait in the kernel would look sent: a narrow line would pass for a wide one."""
+    """Bytes that wait in the kernel would look sent, and a slow line would look fast."""
     with socket.create_server(LOCAL) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         host, opened = loop.host(), []
@@ -322,7 +322,7 @@ def test_work_goes_to_the_thread_that_was_at_work_last(loop):
 def test_work_for_which_no_thread_is_free_waits_in_order(loop):
     host, begun, done, release = loop.host(workers=2), [], [], threading.Event()
     held = threading.Event()
-    host.execute(held.wait, done.append, rows=1)  # one thread stays busy, so that the order of the other one's work is certain
+    host.execute(held.wait, done.append, rows=1)  # one thread stays busy, so that the order of the other thread's work is certain
     for number in range(20):
         host.execute(lambda number=number: (begun.append(number), release.wait(60)), done.append, rows=1)
     loop.until(lambda: begun == [0])
@@ -352,14 +352,14 @@ def test_brief_work_is_done_on_the_loops_thread_and_told_later(loop):
     host.execute(threading.get_ident, outcomes.append, rows=1, brief=True)
     host.execute(lambda: 1 // 0, failures.append, rows=1, brief=True)
 
-    assert (outcomes, failures) == ([], [])  # never from inside `execute`: whoever calls it is in the midst of something
+    assert (outcomes, failures) == ([], [])  # never from inside `execute`, as its caller is not finished
     loop.until(lambda: outcomes and failures)
     assert outcomes == [threading.get_ident()]
     assert isinstance(failures[0], ZeroDivisionError)
 
 
 def test_brief_work_leaves_most_of_the_loops_time_to_others(loop):
-    """Work that is called brief and is not must not keep the loop from probes and timers."""
+    """Work that is wrongly declared brief must not keep the loop from probes and timers."""
     host, outcomes = loop.host(workers=1), []
 
     def longer_than_may_be_spared():
@@ -390,7 +390,7 @@ def test_a_closed_host_calls_nobody_back(loop):
 
 
 def test_shaped_agents_are_as_far_apart_as_the_table_says(loop):
-    """Half of the loop's timer resolution is taken off each delay, so that the mean comes out right."""
+    """Each delay is reduced by half of the loop's timer resolution, so that the mean is right."""
     one, two = ShapedHost(loop.host()), ShapedHost(loop.host())
     ada, bob = Recorder(one, "ada", None, LOCAL), Recorder(two, "bob", None, LOCAL)
     for shaped, other in ((one, bob), (two, ada)):
@@ -404,7 +404,7 @@ def test_shaped_agents_are_as_far_apart_as_the_table_says(loop):
         loop.until(lambda outcome=outcome: outcome)
         round_trips_ms.append((time.monotonic() - began) * 1000)
 
-    assert 39.0 <= min(round_trips_ms) < 50  # 41 on an idle machine, in the median too; others take their time on top
+    assert 39.0 <= min(round_trips_ms) < 50  # 41 on an idle machine, also in the median; other programs add to it
 
 
 def test_work_that_hangs_keeps_neither_the_loop_nor_the_threads_of_operators(loop):
@@ -422,12 +422,12 @@ def test_work_that_hangs_keeps_neither_the_loop_nor_the_threads_of_operators(loo
     gate.set()
 
     def again():
-        """Threads that have come back make room."""
+        """Tells whether returned threads have made room."""
         host.execute_apart(lambda: "once more", told.append, 60.0)
         return "once more" in told
 
     loop.until(again)
-    assert True not in told, "what comes of work that was late is dropped"
+    assert True not in told, "the result of late work must be dropped"
 
 
 def test_work_of_its_own_thread_tells_what_has_come_of_it(loop):

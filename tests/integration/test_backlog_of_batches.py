@@ -1,4 +1,4 @@
-"""A filter gives the same rows however many small batches are taken together: one agent, a file in batches of ten, eight equal sinks."""
+"""A filter gives the same rows however many small batches it processes together: one agent, a file in batches of ten, eight equal sinks."""
 
 import json
 import random
@@ -15,7 +15,7 @@ CONDITION = "(CASE WHEN b THEN i END) = ABS(-3)"
 
 
 def write_input(path: Path, seed: int) -> list[dict[str, object]]:
-    """Writes the rows of the source and returns those that the condition holds for."""
+    """Writes the rows of the source; returns those that meet the condition."""
     rng = random.Random(seed)
     rows: list[dict[str, object]] = [
         {"ts": n, "i": rng.choice([1, 2, 3, 4, 5, None]), "b": rng.choice([True, False, None])} for n in range(ROWS)
@@ -25,7 +25,7 @@ def write_input(path: Path, seed: int) -> list[dict[str, object]]:
 
 
 def answers_of_sinks(directory: Path, seed: int) -> tuple[list[dict[str, object]], list[list[dict[str, object]]]]:
-    """Returns what the condition holds for, and what each sink has written."""
+    """Returns the rows that meet the condition, and the rows that each sink has written."""
     expected = write_input(directory / "z.ndjson", seed)
     agent = Process(directory, "a", "--bind", "127.0.0.1:0")
     try:

@@ -1,4 +1,4 @@
-"""`sbon bench costs`: figures of real agents, and of the laws that predictions rest on."""
+"""`sbon bench costs`: figures of real agents, and of the laws of costs."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from sbon_testbed.bench.engine import endless
 
 
 def test_processor_time_of_an_agent_adds_up_and_waits_are_told():
-    """What operators, event loop and threads took is what the system says of the process, but for a tenth: clocks of ticks, short runs."""
+    """Operators, event loop and threads add up to the process's time within a tenth, as clocks are coarse and runs short."""
     with one_agent() as agent:
         agent.submit(endless("W1", 0, "pool"))
         agent.wait_until(lambda: agent.cpu_s() >= 3.0, "W1 has used some processor time")
@@ -21,7 +21,7 @@ def test_processor_time_of_an_agent_adds_up_and_waits_are_told():
     assert told["operators"] + told["event_loop"] + told["threads"] + told["other"] == pytest.approx(told["process"], rel=1e-6)
     assert told["operators"] > 0.3 * told["process"]
     assert min(told["event_loop"], told["threads"]) > 0
-    # Loading of libraries at the start is in other threads; nothing else is.
+    # Only libraries are loaded in other threads, at the start.
     assert abs(told["other"]) < 0.2 * told["process"]
     assert 0 < waits["mean"] <= 2 * waits["longest"]
 

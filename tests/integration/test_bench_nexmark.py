@@ -1,4 +1,4 @@
-"""`sbon bench nexmark` with a real agent: the connector comes in by its entry point."""
+"""`sbon bench nexmark` with a real agent, which loads the connector by its entry point."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_join_of_windows_is_right_and_timed(monkeypatch):
-    monkeypatch.setattr(bench, "EVENTS_PER_S", 5_000)  # so that few events pass several windows, and laps of the pool
+    monkeypatch.setattr(bench, "EVENTS_PER_S", 5_000)  # so that few events cover several windows and laps of the pool
     monkeypatch.setattr(bench, "POOL_EVENTS", 50_000)
     submitted: list[str] = []
     submit = AgentProcess.submit

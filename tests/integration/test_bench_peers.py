@@ -1,4 +1,4 @@
-"""`sbon bench peers` with a real Flink, where `SBON_FLINK` names a Python that has one."""
+"""`sbon bench peers` with a real Flink, if `SBON_FLINK` names a Python that has it."""
 
 import json
 import os

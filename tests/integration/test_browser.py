@@ -1,4 +1,4 @@
-"""Sinks that browsers listen to, with a real browser: an agent in a process of its own, a page from elsewhere, and its `EventSource`."""
+"""Sinks for browsers, with a real browser: an agent in a separate process, a page from another server, and its `EventSource`."""
 
 import http.client
 import http.server
@@ -42,7 +42,7 @@ OVER = "the query has ended, or the agent stops"
 
 
 class Pages:
-    """Serves a page, and hears what its script has to say."""
+    """Serves a page, and gets the reports of its script."""
 
     def __init__(self, page: str) -> None:
         self.said: dict[str, str] = {}
@@ -64,7 +64,7 @@ class Pages:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing."""
+                """Logs nothing."""
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -93,7 +93,7 @@ def post(port: int, body: bytes) -> None:
     ("connector", "script", "reason"), [("sse", EVENTS, OVER), ("websocket", SOCKET, f"1000 {OVER} true")], ids=["sse", "websocket"]
 )
 def test_a_page_shows_the_rows_of_a_query(tmp_path, connector, script, reason):
-    """Rows that were there before, rows that come while it listens, and the end of the query."""
+    """The page gets earlier rows, rows that come while it listens, and the end of the query."""
     if connector == "websocket":
         pytest.importorskip("wsproto", reason="the library wsproto is not installed: pip install -e .")
     posted_at, listened_at = free_ports(2)

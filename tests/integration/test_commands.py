@@ -1,4 +1,4 @@
-"""The `sbon` command against a control socket: what people see, what scripts read, exit codes, errors in one line."""
+"""The `sbon` command against a control socket: output for people and for scripts, exit codes, errors in one line."""
 
 import io
 import json
@@ -431,11 +431,11 @@ def test_ctrl_c_while_the_program_loads_is_no_traceback(tmp_path):
 
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\r\n\x7f\udc80"
-"""Clears the screen, renames the window, colours, writes backwards, forges a line."""
+"""Text that would clear the screen, rename the window, colour it, write backwards and forge a line."""
 
 
 def spoilt(value):
-    """An answer in which every text carries that."""
+    """Returns an answer in which every text contains `NASTY`."""
     if isinstance(value, dict):
         return {key: item if key in ("id", "name", "node", "kind", "latency_measured") else spoilt(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -478,7 +478,7 @@ def test_text_of_other_agents_does_nothing_to_a_terminal(agent, capsys, argument
 
 
 def texts(value):
-    """All texts in a JSON document that are not keys."""
+    """Yields all texts in a JSON document, except keys."""
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from texts(item)

@@ -1,4 +1,4 @@
-"""The `tcp` connector that connects with TLS, against real TLS servers: certificates of servers and of clients, names, changed files."""
+"""The connecting `tcp` connector with TLS, against real TLS servers: certificates of servers and of clients, names, changed files."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ SCHEMA = columns(n="int")
 
 
 class Server:
-    """A TLS server on loopback that keeps the lines of its peers, and gives each peer some."""
+    """A TLS server on loopback that keeps the lines of its peers, and sends each peer some lines."""
 
     def __init__(self, tls: ssl.SSLContext, gives: bytes = b"") -> None:
         self.tls = tls
@@ -64,7 +64,7 @@ async def serve() -> AsyncIterator[Any]:
 
 
 def own(folder: Path, name: str) -> tuple[ssl.SSLContext, Path]:
-    """A certificate for localhost in a folder of its own."""
+    """Makes a certificate for localhost in a separate folder; returns a context with it, and the folder."""
     (folder / name).mkdir()
     return certificate(folder / name), folder / name
 
@@ -125,13 +125,13 @@ async def test_a_server_without_tls_is_told_nothing(tmp_path):
     out = sink("tcp", SCHEMA, where, host="localhost", port=port, tls="true")
     out.write_values(Values(1, ([7],)))
     await until(lambda: len(said) > 1)
-    assert set(said) == {b"\x16\x03\x01"}, "the beginning of a handshake"
+    assert set(said) == {b"\x16\x03\x01"}, "each client must begin a TLS handshake"
     out.close()
     server.close()
 
 
 async def test_no_row_goes_to_a_server_that_refuses_the_certificate_and_all_go_once_it_is_changed(tmp_path, serve):
-    """With TLS 1.3 the handshake of the client is over before the server has looked at its certificate."""
+    """With TLS 1.3 the client's handshake ends before the server has checked its certificate."""
     tls, server_folder = own(tmp_path, "server")
     _, trusted = own(tmp_path, "trusted")
     _, mine = own(tmp_path, "mine")

@@ -1,4 +1,4 @@
-"""The control socket over real Unix sockets: who may use it, what it withstands, what it bounds."""
+"""The control socket over real Unix sockets: permissions, hostile clients, limits."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from tests.canned_agent import STATUS, FakeAgent, serving
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Wait for a condition on another thread, with os-level pauses too short to matter."""
+    """Waits for a condition on another thread, with very short pauses."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition has not come true in time"
@@ -27,13 +27,13 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
 def raw(path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(60)
-    with contextlib.chdir(path.parent):  # the path may be longer than the kernel takes
+    with contextlib.chdir(path.parent):  # the path may be longer than the kernel allows
         connection.connect(path.name)
     return connection
 
 
 def replies(connection: socket.socket) -> list[ControlReply]:
-    """Everything that comes until the other side hangs up."""
+    """Returns all replies until the other side closes the connection."""
     reader = FrameReader(REPLY_BYTES_MAX)
     bodies = []
     while data := connection.recv(1 << 16):

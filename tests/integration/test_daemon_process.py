@@ -21,7 +21,7 @@ from tests.processes import Process, wait_until
 
 HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "matplotlib", "pyspark")
 IDLE_BYTES_MAX = 68 * 2**20
-"""Observed: 64.1 to 65.1 MiB with a cluster key, of which 9 are the cryptography library's and 11 the modules of sbon and the agent."""
+"""Observed: 64.1 to 65.1 MiB with a cluster key; 9 of these are the cryptography library, 11 the modules of sbon and the agent."""
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def alive(agent: Process) -> int:
 
 
 def test_idle_agent_is_small_and_loads_nothing_heavy(start, tmp_path):
-    """Joined, probing and sealed, but without operators."""
+    """The agent has joined, probes and seals its datagrams, but has no operators."""
     key_file = tmp_path / "cluster.key"
     key_file.write_text(generate_key(os.urandom(32)))
     key_file.chmod(0o600)
@@ -192,7 +192,7 @@ def test_noise_on_the_agent_s_port_is_counted_and_survived(start):
             for _ in range(20):
                 sender.sendto(noise.randbytes(size), address)
     for size in (1, 100, 100_000):
-        # The agent hangs up at the first nonsense it reads, at times before all has been sent: that is no `ConnectionError` everywhere.
+        # The agent closes at the first nonsense, sometimes before all is sent; the error then is not always a `ConnectionError`.
         with socket.create_connection(address, timeout=120) as stream, contextlib.suppress(OSError):
             stream.sendall(noise.randbytes(size))
             stream.shutdown(socket.SHUT_WR)
@@ -209,7 +209,7 @@ def test_noise_on_the_agent_s_port_is_counted_and_survived(start):
 
 
 def test_agent_goes_on_when_nothing_can_be_written(start, tmp_path):
-    """As on a full disk: log, telemetry and state are refused by the kernel."""
+    """As on a full disk, the kernel refuses writes of log, telemetry and state."""
     config = tmp_path / "agent.toml"
     config.write_text("[telemetry]\nflush_interval_s = 0.1\n")
     program = (
@@ -233,7 +233,7 @@ def test_agent_goes_on_when_nothing_can_be_written(start, tmp_path):
 
 
 def test_exit_code_is_the_agents_though_its_last_words_cannot_be_written(tmp_path):
-    """The interpreter flushes standard error at its end, and makes 120 of a failure."""
+    """The interpreter flushes standard error at its end, and changes the exit code to 120 if that fails."""
     program = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
@@ -247,7 +247,7 @@ def test_exit_code_is_the_agents_though_its_last_words_cannot_be_written(tmp_pat
 
 
 def test_a_named_pipe_for_a_file_neither_stops_the_agent_nor_runs(start, tmp_path):
-    """To open a pipe waits until somebody opens its other end."""
+    """Opening a pipe blocks until another process opens its other end."""
     os.mkfifo(tmp_path / "pipe.csv")
     agent = start("a").wait_until_ready()
     agent.ask("submit", sql=f"CREATE SOURCE s (a BIGINT) WITH (connector = 'file', path = '{tmp_path}/pipe.csv')")
@@ -268,7 +268,7 @@ def test_a_deleted_control_socket_is_made_again_and_a_deleted_data_directory_is_
         (agent.directory / "control.sock").unlink()
         agent.wait_until_ready()
         assert "control.socket_made_again" in agent.events()
-        assert before.ask("status")["name"] == "a", "who was connected still is"
+        assert before.ask("status")["name"] == "a", "an earlier connection must stay open"
 
     shutil.rmtree(agent.directory)
     agent.wait_until_ready()
@@ -282,7 +282,7 @@ def test_a_deleted_control_socket_is_made_again_and_a_deleted_data_directory_is_
 def test_an_agent_leaves_a_data_directory_alone_that_another_one_owns_by_now(start):
     first = start("a").wait_until_ready()
     shutil.rmtree(first.directory)
-    first.process.send_signal(signal.SIGSTOP)  # so that the second one comes first
+    first.process.send_signal(signal.SIGSTOP)  # so that the second agent comes first
     second = start("a").wait_until_ready()
     first.process.send_signal(signal.SIGCONT)
     wait_until(lambda: "control.socket_lost" in first.events())

@@ -1,4 +1,4 @@
-"""Duties of every implementation of `sbon_agent.host.Host`: the same tests for the virtual world and for asyncio."""
+"""Contract of `sbon_agent.host.Host`: the same tests for the virtual world and for asyncio."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def listeners(pair: TwoHosts) -> tuple[Listener, Listener]:
 
 
 def connect(pair: TwoHosts, target: Listener) -> tuple[Recorder, Recorder]:
-    """Open a stream from host 0; both ends."""
+    """Opens a stream from host 0; returns both ends."""
     mine = Recorder()
     before = len(target.streams)
     pair.hosts[0].connect(target.address, mine)
@@ -65,7 +65,7 @@ def test_cancelling_a_timer_that_has_come_does_nothing(pair):
     timer.cancel()
     host.call_soon(lambda: log.append(2))
     pair.run(lambda: len(log) == 2)
-    assert log == [1, 2], "the host goes on"
+    assert log == [1, 2], "the host must continue"
 
 
 def test_call_soon_keeps_the_order_of_the_calls(pair):

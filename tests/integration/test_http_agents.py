@@ -1,4 +1,4 @@
-"""The `http` connector in agents of their own process, from CREATE SOURCE to a file, over a crash."""
+"""The `http` connector in agents in separate processes, from CREATE SOURCE to a file, through a crash."""
 
 import http.client
 import json
@@ -21,7 +21,7 @@ CREATE SINK kept FROM (SELECT n FROM posted WHERE n > 0) WITH (connector = 'file
 
 
 def post(port: int, body: bytes, key: str) -> int:
-    """Send rows until there is an answer to keep, as a sender does it that must lose none."""
+    """Sends rows until a final answer comes, as a sender does that must lose no row."""
     headers = {"Content-Type": "application/x-ndjson", "Authorization": "Bearer s3cret-word", "Idempotency-Key": key}
     statuses: list[int] = []
 
@@ -58,7 +58,7 @@ def test_posted_rows_arrive_and_a_restarted_agent_listens_again(tmp_path):
         agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
         assert post(port, b'{"n": 3}\n', "b") == 200
         wait_until(lambda: numbers(out) == [1, 2, 3])
-        # Keys are in memory: a restarted agent does not know this one.
+        # Keys are in memory, so a restarted agent does not know this key.
         assert post(port, b'{"n": 1}\n', "a") == 200
         wait_until(lambda: numbers(out) == [1, 2, 3, 1])
         assert "s3cret" not in agent.log.read_text() + json.dumps([agent.ask("queries"), agent.ask("operators")])
@@ -67,7 +67,7 @@ def test_posted_rows_arrive_and_a_restarted_agent_listens_again(tmp_path):
 
 
 def test_rows_go_from_one_query_to_another_over_http(tmp_path):
-    """The sink of one query posts to the source of another, which is there only later."""
+    """The sink of one query posts to the source of another query, which starts later."""
     first, second = free_ports(2)
     out = tmp_path / "out.ndjson"
     agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
@@ -89,7 +89,7 @@ def test_rows_go_from_one_query_to_another_over_http(tmp_path):
 
 
 def test_a_killed_agent_loses_the_buffer_of_its_http_sink_and_no_more(tmp_path):
-    """What is under way comes once; what waits behind it is lost; what comes after the restart arrives."""
+    """Rows in transit arrive once, rows in the buffer are lost, and rows after the restart arrive."""
     port = free_ports(1)[0]
     (tmp_path / "token").write_text("s3cret-word")
     agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
@@ -118,7 +118,7 @@ def test_a_killed_agent_loses_the_rows_that_its_sink_keeps_for_clients_and_says_
     agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
 
     def events(wanted: str, **headers: str) -> list[str]:
-        """What comes up to and with a line."""
+        """Returns the lines up to and including `wanted`."""
         lines: list[str] = []
 
         def came() -> bool:
@@ -154,7 +154,7 @@ def test_a_killed_agent_loses_the_rows_that_its_sink_keeps_for_clients_and_says_
 
 
 def test_an_agent_takes_posts_over_tls(tmp_path):
-    """With the event loop that agents use, which has TLS of its own."""
+    """Uses the event loop of agents, which has its own TLS implementation."""
     port = free_ports(1)[0]
     out = tmp_path / "out.ndjson"
     certificate(tmp_path)
@@ -190,7 +190,7 @@ def test_an_agent_takes_posts_over_tls(tmp_path):
 
 
 def test_a_url_is_asked_through_failures_and_again_after_a_crash(tmp_path):
-    """A failure is shown as `stalled`, with its reason, and ends nothing. After the crash all rows of the first answer come again."""
+    """A failure is shown as `stalled` with its reason, and ends nothing. After the crash all rows of the first answer come again."""
     out = tmp_path / "out.ndjson"
     agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
     with serving((404, b"not yet", {})) as server:
@@ -216,7 +216,7 @@ def test_a_url_is_asked_through_failures_and_again_after_a_crash(tmp_path):
 
 
 def test_curl_uploads_a_file_in_chunks(tmp_path):
-    """A client that is not ours: `Transfer-Encoding: chunked` and `Expect: 100-continue` as curl does them."""
+    """A foreign client: `Transfer-Encoding: chunked` and `Expect: 100-continue` as curl uses them."""
     port = free_ports(1)[0]
     token, out, rows = tmp_path / "token", tmp_path / "out.ndjson", tmp_path / "rows.ndjson"
     token.write_text("s3cret-word")

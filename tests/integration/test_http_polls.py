@@ -1,4 +1,4 @@
-"""The `http` connector as a source that asks a URL, against the standard library's server and against hostile ones."""
+"""The `http` connector as a source that polls a URL, against the standard library's server and hostile servers."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ def asking(server: Server | str, **options: Any) -> Taker:
 
 
 async def asked(server: Server, more: int = 1) -> None:
-    """Wait for further requests."""
+    """Waits for further requests."""
     before = len(server.got)
     await until(lambda: len(server.got) >= before + more)
 
@@ -109,11 +109,11 @@ async def test_many_rows_come_in_batches_and_the_url_is_not_asked_while_the_quer
 
 
 async def test_failures_stall_the_source_with_the_reason_and_do_not_end_it():
-    """No answer, a status, a type, a body that is none: each is asked again, and the source goes on with the next good answer."""
+    """After no answer, an error status, a wrong type or an invalid body the source asks again, and continues with the next good answer."""
     told: list[str] = []
     with serving(
         (503, b"closed\ntoday", {}),
-        None,  # on a connection that was kept: this says nothing, and is asked again at once
+        None,  # a close of a kept connection is no failure: the source asks again at once
         None,
         (404, b"", {}),
         (200, b"x", {"Content-Type": "text/html"}),
@@ -148,7 +148,7 @@ async def test_failures_stall_the_source_with_the_reason_and_do_not_end_it():
             "URL has answered 302 and redirects to 'ftp://x/', expected a URL such as 'https://example.org/in'",
             "URL has answered 304",
         ]
-        assert "if-none-match" not in server.got[6].headers  # a body of no use is not remembered
+        assert "if-none-match" not in server.got[6].headers  # an invalid body is not remembered
         assert stream.failure is None
         await stream.stop()
 
@@ -194,7 +194,7 @@ async def test_secrets_go_to_the_url_and_not_where_it_leads(tmp_path):
         assert all((got.headers["authorization"], got.headers["x-key"]) == ("Bearer s3cret-word", "0ther-secret") for got in server.got)
         assert all("authorization" not in got.headers and "x-key" not in got.headers for got in other.got)
         assert [got.headers.get("if-none-match") for got in other.got[:3]] == [None, '"o"', '"o"']
-        assert all("if-none-match" not in got.headers for got in server.got)  # it was the other URL's
+        assert all("if-none-match" not in got.headers for got in server.got)  # the tag belongs to the other URL
         await stream.stop()
 
 
@@ -225,7 +225,7 @@ async def test_statements_of_others_ask_only_where_they_may_and_no_server_leads_
         stream = asking(server, where=where)
         await until(lambda: stream.source.stalled)
         assert f"other agents may not have n1 connect to 127.0.0.1:{secret.port}" in stream.source.stalled
-        server.page = (302, b"", {"Location": f"http://localhost:{secret.port}/"})  # by a name
+        server.page = (302, b"", {"Location": f"http://localhost:{secret.port}/"})  # the redirect uses a name instead of an address
         await until(lambda: "connect to localhost:" in stream.source.stalled)
         server.page = (200, lines(1), NDJSON | {"ETag": '"1"'})
         await until(lambda: stream.rows)
@@ -253,7 +253,7 @@ async def test_tls_takes_the_given_authority_no_other_and_no_way_back_to_plain_t
 
 @contextlib.asynccontextmanager
 async def raw_server(*pieces: bytes, endless: bytes = b""):
-    """Answers every connection with these bytes, and goes on with others for as long as they are taken."""
+    """Answers every connection with `pieces`, then sends `endless` repeatedly as long as the client reads."""
     sent = [0]
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -296,7 +296,7 @@ async def test_hostile_servers_take_bounded_time_and_memory(pieces, endless, tol
         stream = asking(url, timeout="300 ms", body_bytes_max=100_000, format="ndjson")
         await until(lambda: told in stream.source.stalled)
         assert stream.rows == []
-        assert sent[0] < 20 << 20  # with what the system's buffers took
+        assert sent[0] < 20 << 20  # including the system's buffers
         await stream.stop()
 
 
@@ -330,7 +330,7 @@ async def test_options_are_checked(options, told):
 
 
 def test_new_rows_are_told_by_their_values_of_every_type():
-    """The same rows as lines with other blanks and members in another order are no new ones; a NULL is not an empty text."""
+    """Equal rows in lines with other blanks or another order of members are not new; a NULL differs from an empty text."""
     schema = columns(n="int", t="text", x="float", ts="time", i="interval", b="bool")
     reader = BodyReader(SourceParams("s", "http", (), schema, None), Options("s", "http", ()), Misfits())
     first = {"n": 1, "t": "", "x": 0.5, "ts": "2020-01-01T00:00:00Z", "i": 90, "b": True}

@@ -1,4 +1,4 @@
-"""The `http` connector as a source that takes POST, on real sockets, with the standard library's client and with bytes by hand."""
+"""The `http` connector as a source that accepts POST, on real sockets, with the standard library's client and hand-written bytes."""
 
 import asyncio
 import gzip
@@ -233,7 +233,7 @@ async def test_a_repeated_key_is_answered_as_before_and_adds_no_rows():
     assert (again.status, again.document) == (200, first.document)
     assert ("idempotency-replayed" in first.headers, again.headers["idempotency-replayed"]) == (False, "true")
     assert (await client.post(lines(9), keyed)).status == 422
-    for key in "bc":  # two more than are known: the first is forgotten
+    for key in "bc":  # two keys more than are remembered: the first is forgotten
         assert (await client.post(lines(3), NDJSON | {"Idempotency-Key": key})).status == 200
     assert len(stream.source._repeats) == 2
     assert (await client.post(lines(4), keyed)).status == 200
@@ -256,7 +256,7 @@ async def test_a_key_that_is_being_worked_on_is_not_taken_twice():
 
 
 async def test_what_a_slow_query_does_not_take_in_time_is_given_back():
-    """The client is told to come again; none of its rows comes then, and all come when it does."""
+    """The client must retry: none of its rows is taken at first, and all are taken by the retry."""
     stream, address = await taker(open_now=False, answer_within="200 ms")
     keyed = NDJSON | {"Idempotency-Key": "a"}
     late = await Client(address).post(lines(1), keyed)
@@ -269,7 +269,7 @@ async def test_what_a_slow_query_does_not_take_in_time_is_given_back():
 
 
 async def test_a_flood_holds_a_bounded_number_of_bytes():
-    """Forty clients send eight mebibytes to a query that takes nothing; one mebibyte is held, the others are told to come again."""
+    """Forty clients send 8 MiB to a query that reads nothing; 1 MiB is held, the other clients must retry."""
     limit = 1 << 20
     stream, address = await taker(open_now=False, buffer_bytes_max=limit, body_bytes_max=200_000, answer_within="60 s")
     body = lines(*range(4000))
@@ -325,7 +325,7 @@ async def test_a_body_larger_than_a_batch_comes_in_batches_and_is_answered_after
 
 
 async def waiting_bodies(stream: Taker, address: tuple[str, int], *bodies: bytes) -> list[asyncio.Future[Any]]:
-    """Bodies that wait in this order."""
+    """Posts bodies that wait in this order; returns their pending answers."""
     said = []
     for body in bodies:
         said.append(asyncio.ensure_future(Client(address).post(body)))
@@ -369,12 +369,12 @@ async def test_slow_clients_are_cut_off(monkeypatch):
     began = time.monotonic()
 
     async def trickle(head: bytes) -> bytes:
-        """A byte now and then, which must not extend the time."""
+        """Sends a byte from time to time, which must not extend the timeout."""
         reader, writer = await asyncio.open_connection(*address)
         writer.write(head)
         reading = asyncio.ensure_future(reader.read())
         while not reading.done():
-            assert time.monotonic() < began + 20, "the client is not cut off"
+            assert time.monotonic() < began + 20, "the client was not disconnected in time"
             writer.write(b"x")
             await asyncio.sleep(0.02)
         writer.close()
@@ -392,7 +392,7 @@ async def test_slow_clients_are_cut_off(monkeypatch):
 
 
 async def test_a_client_that_never_reads_its_answers_is_cut_off():
-    """The server stops working for it as soon as answers no longer leave, and closes when that lasts."""
+    """The server stops processing its requests as soon as answers cannot be sent, and closes the connection after a while."""
     stream, address = await taker(body_timeout="300 ms")
     silent = socket.socket()
     silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -441,7 +441,7 @@ async def test_the_end_gives_back_what_waits():
 
 
 def others(*allow: str) -> ConnectorContext:
-    """Returns the context of a statement that another agent has given."""
+    """Returns the context of a statement from another agent."""
     where = context(loop=asyncio.get_running_loop())
     config = ConnectorsConfig(tcp=TcpConfig(allow=allow)) if allow else ConnectorsConfig()
     reach = Reaches(config, "/nowhere", "n1").of(SourceParams("s", "http", (), SCHEMA, None))

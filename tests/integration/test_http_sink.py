@@ -34,7 +34,7 @@ def made(url: str, where: ConnectorContext | None = None, **options: Any) -> Any
 
 
 async def written(out: Any, rows: Values) -> None:
-    """As the engine does it: what is not taken is offered again."""
+    """Writes rows as the engine does: rows that are not accepted are offered again."""
 
     def taken() -> bool:
         try:
@@ -63,7 +63,7 @@ async def test_rows_leave_in_batches_in_order_over_one_connection():
         out.write(frame_of_values(values(*range(25)), SCHEMA))
         for n in range(25, 30):
             await written(out, values(n))
-        await until(lambda: len(server.got) >= 2)  # full ones leave before the interval
+        await until(lambda: len(server.got) >= 2)  # full batches leave before the interval ends
         await finished(out)
         assert server.rows == list(range(30))
         assert max(len(got.body.splitlines()) for got in server.got) == 10
@@ -100,7 +100,7 @@ async def test_other_formats_say_what_ndjson_says(form):
 
 
 async def test_a_server_that_is_down_for_a_while_gets_every_batch_once_more_with_the_same_key(monkeypatch):
-    """503, 429 with a pause, a connection that breaks without an answer: the batch comes again, and those behind it wait."""
+    """After 503, 429 with a pause, or a connection that breaks without an answer, the batch is sent again, and later batches wait."""
     monkeypatch.setattr(http_sink, "RETRY_S_MIN", 0.01)
     with serving(200, (503, b"restarting", {}), (429, b"", {"Retry-After": "1"}), None, 408) as server:
         out = made(server.url, batch_rows_max=2)
@@ -170,7 +170,7 @@ async def test_a_server_that_never_answers_is_given_up_and_asked_again(monkeypat
         out.write_values(values(1))
         await until(lambda: "has not answered within 0.2 s" in out._problem)
         await finished(out)
-        assert set(server.rows) == {1}  # a busy machine may be late with the answer to the second request, too
+        assert set(server.rows) == {1}  # on a busy machine the answer to the second request may be late, too
         out.close()
 
 

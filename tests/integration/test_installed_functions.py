@@ -1,4 +1,4 @@
-"""The example package as an installer would leave it, and a real agent process beside it."""
+"""The installed example package, used by a real agent process."""
 
 import os
 import tomllib

@@ -1,4 +1,4 @@
-"""`sbon keys` against real agents, and what it says when something is wrong."""
+"""`sbon keys` against real agents, and its error messages."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def test_a_cluster_s_key_is_changed_from_one_agent_and_survives_a_restart(start,
     third = key_file(tmp_path, "third", b"t" * 32)
     wait_until(lambda: statuses(a).get("late") == "alive")
     code, out, _ = sbon(capsys, a, "keys", "install", third, "--except", "late")
-    assert code == 0, "a member left out is no failure"
+    assert code == 0, "an omitted member is no failure"
     assert [line.split()[0] for line in out.splitlines() if "left out, as you asked" in line] == ["late:"]
     assert sbon(capsys, a, "keys", "install", third, "--except", "lat")[0] == 1
     assert KeyRing.parse((tmp_path / "late.key").read_text()).ids == (NEW_ID,)

@@ -1,4 +1,4 @@
-"""Connectors that listen with TLS, on real sockets: posts and lines of clients of the standard library, hostile peers, changed files."""
+"""Connectors that listen with TLS, on real sockets: posts and lines from the standard library's clients, hostile peers, changed files."""
 
 import asyncio
 import http.client
@@ -72,7 +72,7 @@ async def test_lines_come_over_tls_at_once_behind_the_handshake(tmp_path, where)
         _, writer = await asyncio.open_connection(*address, ssl=trusting(tmp_path), server_hostname="localhost")
         writer.write(lines(n))
         writers.append(writer)
-        if n >= 10:  # those that leave at once
+        if n >= 10:  # clients that leave at once
             writer.close()
         await until(lambda: made.due_rows(0.0) == n + 1)  # noqa: B023 - asked at once
     values = made.poll(0.0, 0.0).values
@@ -86,11 +86,11 @@ async def test_lines_come_over_tls_at_once_behind_the_handshake(tmp_path, where)
 
 async def test_handshakes_under_way_are_bounded(tmp_path, where, monkeypatch):
     monkeypatch.setattr(listening, "HANDSHAKES_MAX", 3)
-    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 600.0)  # none ends by itself
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 600.0)  # no handshake times out
     stream, address = await posts(where)
     listener = stream.source._server._listener
     silent = [await asyncio.open_connection(*address) for _ in range(6)]
-    silent[0][1].write(b"\x16\x03\x01\x02\x00")  # the beginning of a hello
+    silent[0][1].write(b"\x16\x03\x01\x02\x00")  # the beginning of a ClientHello
     ended = [asyncio.ensure_future(reader.read()) for reader, _ in silent]
     await until(lambda: sum(task.done() for task in ended) == 3)
     assert listener._handshakes == 3

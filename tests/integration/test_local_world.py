@@ -1,4 +1,4 @@
-"""Real agent processes under the testbed: latencies, kills, restarts, partitions, and that nothing stays behind."""
+"""Real agent processes under the testbed: latencies, kills, restarts, partitions, and a complete clean-up."""
 
 import os
 import signal
@@ -79,7 +79,7 @@ def test_a_partition_divides_and_healing_joins_again(world):
     world.heal()
     wait_until(lambda: all(list(statuses(world, node).values()) == ["alive"] * 3 for node in range(3)))
 
-    assert all(world.ask(node, "status")["uptime_s"] > before for node, before in enumerate(started)), "nobody had to be started anew"
+    assert all(world.ask(node, "status")["uptime_s"] > before for node, before in enumerate(started)), "no agent had to be restarted"
 
 
 def test_nothing_outlives_a_testbed_that_is_killed(tmp_path):

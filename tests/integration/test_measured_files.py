@@ -1,4 +1,4 @@
-"""Measured streams (beside the project, where they are) through connector and operators, against plain polars over the whole file."""
+"""Measured streams (if they are beside the project) through connector and operators, compared with polars over the whole file."""
 
 import datetime
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_windows_over_load_equal_plain_polars():
         .rename({"time": "window_start"})
         .sort("window_start", "series")
     )
-    # polars begins with the window that starts last before the first row; ours, as they must, with the three before it as well.
+    # polars begins with the last window that starts before the first row; sbon, correctly, also has the three windows before it.
     keys = ["window_start", "series"]
     assert got.height == expected.height + 3 * rows["series"].n_unique()
     assert_frame_equal(got.select(expected.columns).join(expected, on=keys, how="semi").sort(keys), expected.sort(keys))

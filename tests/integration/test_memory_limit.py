@@ -1,4 +1,4 @@
-"""A real agent whose operator gathers groups without end: the operator ends in time, the agent and its other query go on."""
+"""A real agent whose operator collects groups without end: the operator fails in time, the agent and its other query continue."""
 
 import psutil
 

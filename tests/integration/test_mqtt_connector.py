@@ -47,11 +47,11 @@ def here(directory: Path | str = "/nowhere") -> ConnectorContext:
 
 
 class Source:
-    """A started source and the rows it has given."""
+    """A started source, and the rows that it has given."""
 
     def __init__(self, at: Broker, where: ConnectorContext | None = None, *, keep: bool = False, **options: Any) -> None:
         self.keep = keep
-        """Rows count as processed only when the test says so."""
+        """If True, rows count as processed only when the test marks them."""
         options = {"topics": "plant/#", "broker": f"127.0.0.1:{at.port}", "topic_columns": "_, site", **options}
         self.connector: Any = source("mqtt", SCHEMA, where or here(), **options)
         self.rows: list[tuple[str, int]] = []
@@ -91,7 +91,7 @@ def values(*numbers: int, site: str = "ams") -> Values:
 
 
 async def written(to: Any, *numbers: int, site: str = "ams") -> None:
-    """As the engine does: on another thread, and again where the far end takes nothing."""
+    """Writes rows as the engine does: on another thread, and again if the far end accepts nothing."""
     while True:
         try:
             await asyncio.to_thread(to.write_values, values(*numbers, site=site))
@@ -226,7 +226,7 @@ async def test_a_source_that_nobody_asks_leaves_messages_with_the_broker(broker:
     to = out(broker)
     await written(to, *range(500))
     await until(lambda: len(stream.connector._held) == 50)
-    await published(broker, "other", b"x")  # time for more to come, if any did
+    await published(broker, "other", b"x")  # leaves time for unexpected messages
     assert len(stream.connector._held) == 50
     while len(stream.poll()) < 500:
         stream.acknowledge()
@@ -237,7 +237,7 @@ async def test_a_source_that_nobody_asks_leaves_messages_with_the_broker(broker:
 
 
 async def test_a_full_buffer_stops_reading_and_the_connection_stands(broker: Broker, monkeypatch: pytest.MonkeyPatch):
-    """Without reading, the broker's answers to pings are not seen either; they must not count as missing."""
+    """Without reading, the broker's answers to pings are not read either; they must not count as missing."""
     monkeypatch.setattr("sbon_agent.connectors.mqtt_connection.KEEPALIVE_S", 1)
     monkeypatch.setattr("sbon_agent.connectors.mqtt_connection.CHECK_S", 0.1)
     stream = Source(broker, buffer_bytes_max=20_000, client_id="slow")
@@ -265,9 +265,9 @@ async def test_what_is_not_acknowledged_comes_again_and_what_is_does_not(broker:
     first.acknowledge()
     await written(to, *range(10, 20))
     await until(lambda: len(first.poll()) == 20)
-    first.connector.stop()  # with 10 to 19 given, and not processed
+    first.connector.stop()  # rows 10 to 19 are given, but not processed
     await until(lambda: first.connector._subscribers[0].connection._task.done())
-    await written(to, *range(20, 30))  # while nobody is there
+    await written(to, *range(20, 30))  # while no source is connected
     second = Source(broker, qos=qos)
     await until(lambda: len(second.poll()) == 20)
     assert second.numbers == list(range(10, 30))
@@ -289,7 +289,7 @@ async def test_a_broken_connection_repeats_nothing_that_is_still_here(broker: Br
     await until(lambda: stream.ready)
     await written(to, *range(30, 40))
     await until(lambda: len(stream.poll()) >= 40)
-    # The broker has sent the first ones again meanwhile. An acknowledgement that crossed them would have them taken for new at QoS 1.
+    # The broker has sent the first rows again meanwhile. An acknowledgement that crossed them would make them look new at QoS 1.
     assert sorted(stream.numbers) == list(range(40))
     stream.acknowledge()
     assert not stream.connector._subscribers[0].acknowledging.unacknowledged
@@ -313,7 +313,7 @@ async def test_a_source_and_a_sink_wait_for_a_broker_that_is_away(tmp_path: Path
 
 
 async def test_a_batch_that_the_broker_took_in_part_goes_on_where_it_was(broker: Broker):
-    """The broker goes away in the midst of a batch: what it has acknowledged is not published again when the batch is offered again."""
+    """The broker goes away in the middle of a batch: acknowledged rows are not published again when the batch is offered again."""
     stream = Source(broker)
     await until(lambda: stream.ready)
     to = out(broker, in_flight_max=10)
@@ -330,7 +330,7 @@ async def test_a_batch_that_the_broker_took_in_part_goes_on_where_it_was(broker:
     await written(to, *range(1, 3001))
     await until(lambda: len(set(stream.numbers)) == 3001)
     assert list(dict.fromkeys(stream.numbers)) == list(range(3001))
-    assert to._base == 3001  # each was published once, but for what the client library repeats in the session
+    assert to._base == 3001  # each row was published once, except repetitions by the client library in the session
     stream.connector.stop()
     to.close()
 
@@ -339,12 +339,12 @@ async def test_a_batch_that_the_broker_took_in_part_goes_on_where_it_was(broker:
 async def test_a_sink_goes_on_in_its_session_after_a_break(broker: Broker, qos: int):
     to = out(broker, qos=qos)
     await written(to, 1)
-    assert not to._connection.client.session_present  # each life of an agent begins a new one
+    assert not to._connection.client.session_present  # each process of an agent begins a new session
     to._connection.client._client.socket().shutdown(socket.SHUT_RDWR)
     await until(lambda: not to._connection.is_open)
     await written(to, 2)
     assert to._connection.client.session_present
-    broker.stop()  # Mosquitto stores sessions that have not begun clean
+    broker.stop()  # Mosquitto stores sessions that did not begin with a clean start
     await until(lambda: not to._connection.is_open)
     broker.start()
     await written(to, 3)
@@ -354,7 +354,7 @@ async def test_a_sink_goes_on_in_its_session_after_a_break(broker: Broker, qos: 
 
 @pytest.mark.parametrize("keeps_session", [True, False])
 async def test_a_row_at_qos_2_that_was_not_released_goes_out_again_only_where_the_broker_has_lost_it(tmp_path: Path, keeps_session: bool):
-    """A broker hands a message at QoS 2 on when it is released. This one goes away in between."""
+    """A broker forwards a message at QoS 2 when it is released. This broker goes away before the release."""
     came: list[list[str]] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -390,14 +390,14 @@ async def test_another_batch_than_the_refused_one_is_published_whole(broker: Bro
     await until(lambda: stream.ready)
     to = out(broker, in_flight_max=1)
     await until(lambda: to._connection.is_open)
-    to._under_way[0] = -1  # the broker is slow: there is no room for another message
+    to._under_way[0] = -1  # simulates a slow broker: no room for another message
     with pytest.raises(Congested, match="has not yet acknowledged 3 messages"):
         await asyncio.to_thread(to.write_values, values(1, 2, 3))
     del to._under_way[0]
     await written(to, 4, 5)
     await until(lambda: len(stream.poll()) == 2)
     assert stream.numbers == [4, 5]
-    await written(to, 4, 5)  # the same once more is not what was refused
+    await written(to, 4, 5)  # another call with equal rows is not a repetition of the refused one
     await until(lambda: len(stream.poll()) == 4)
     stream.connector.stop()
     to.close()
@@ -529,7 +529,7 @@ def test_a_world_without_sockets_refuses(kind: str):
 
 
 def others(directory: Path, *allow: str) -> ConnectorContext:
-    """Makes the context of a connector that another agent asks for."""
+    """Makes the context of a connector that another agent requests."""
     config = ConnectorsConfig(file=FileConfig(allow=("files",)), tcp=TcpConfig(allow=allow or ("127.0.0.0/8",)))
     reach = Reaches(config, str(directory), "n1").of(SinkParams("out", "mqtt", ()))
     return msgspec.structs.replace(here(), reach=reach)
@@ -570,7 +570,7 @@ async def test_a_password_from_the_environment_that_is_not_there_is_refused(brok
 
 
 async def test_a_name_that_leads_elsewhere_later_is_not_followed(broker: Broker, tmp_path: Path):
-    """A name is looked up and checked for each connection, and the address that was checked is the one that is used."""
+    """A name is resolved and checked for each connection, and the connection uses the checked address."""
     stream = Source(broker, others(tmp_path), broker=f"localhost:{broker.port}")
     connection = stream.connector._subscribers[0].connection
     await until(lambda: stream.ready)

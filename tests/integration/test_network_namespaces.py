@@ -1,4 +1,4 @@
-"""Real kernels' TCP and UDP between network namespaces: what the WAN does to packets, agents over it, and that nothing stays behind."""
+"""The kernel's TCP and UDP between network namespaces: effects of the WAN on packets, agents over it, and a complete clean-up."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ from tests.processes import runs, wait_until
 
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
 WAITS = FAST | {"engine": {"lost_input_s": 120}}
-"""Answers wait for what a partition cuts off."""
+"""Settings with which answers wait for inputs that a partition cuts off."""
 PORT = 5000
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
@@ -56,7 +56,7 @@ def wan(tmp_path, delay_ms=1.0, nodes=2, **network):
 
 
 def bound(made, number, kind=socket.SOCK_DGRAM):
-    """A socket in a node's namespace, at its address, with room for all that a test sends."""
+    """Returns a socket in a node's namespace, at its address, with room for all packets of a test."""
     with in_network_namespace(made.namespaces[number]):
         opened = socket.socket(socket.AF_INET, kind)
         for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
@@ -67,7 +67,7 @@ def bound(made, number, kind=socket.SOCK_DGRAM):
 
 
 def drained(made):
-    """The router's counters once nothing is under way."""
+    """Returns the router's counters once no packet is in transit."""
     found = []
     wait_until(lambda: found.append(made.report().counters) or found[-1]["under_way"] == 0)
     return found[-1]
@@ -85,7 +85,7 @@ def test_delay_is_the_one_asked_for_and_changes_at_once(tmp_path):
             here.recv(16)
             return (time.perf_counter() - began) * 1000
 
-        # None is early, and what is late has waited for a processor: the quickest has not.
+        # No packet is early. Late packets have waited for a processor; the quickest one has not.
         assert min(round_trip_ms() for _ in range(15)) == pytest.approx(40.0, abs=3.0)
         made.set_paths([[0.0, 5.0], [10.0, 0.0]], [0, 0], [])
         assert min(round_trip_ms() for _ in range(15)) == pytest.approx(15.0, abs=3.0)
@@ -98,7 +98,7 @@ def test_share_of_packets_that_is_asked_for_is_lost(tmp_path):
     with wan(tmp_path, loss=0.1) as made, bound(made, 0) as here, bound(made, 1) as there:
         for number in range(count):
             here.sendto(number.to_bytes(4, "big"), (ip_address(1), PORT))
-            if number % 500 == 499:  # a full queue of the device is not what is tried here
+            if number % 500 == 499:  # this test must not fill the device's queue
                 wait_until(lambda sent=number + 1: made.report().counters["sent"] >= sent)
         counters = drained(made)
         there.settimeout(0)
@@ -114,7 +114,7 @@ def test_share_of_packets_that_is_asked_for_is_lost(tmp_path):
 @needs_namespaces
 @pytest.mark.alone
 def test_limited_path_carries_the_rate_and_drops_what_does_not_fit(tmp_path):
-    """A stream of 300 kB through 1 MB/s needs 0.3 s, whatever the machine; a burst of datagrams loses its tail."""
+    """A stream of 300 kB over 1 MB/s needs 0.3 s on any machine; a burst of datagrams loses its tail."""
     with (
         wan(tmp_path, bandwidth_bytes_per_s=1e6, queue_bytes=100_000) as made,
         bound(made, 0, socket.SOCK_STREAM) as here,
@@ -138,7 +138,7 @@ def test_limited_path_carries_the_rate_and_drops_what_does_not_fit(tmp_path):
                     burst.sendto(bytes(1000), (ip_address(1), PORT))
                 return drained(made)["tail_dropped"] - before
 
-            # The line goes on carrying while a process waits for a processor in the midst of a burst: not in all of several.
+            # The line drains while the sender waits for a processor in the middle of a burst, but not in every one of several bursts.
             assert 400 - 100 - 20 <= max(dropped() for _ in range(5)) < 400
 
 
@@ -190,7 +190,7 @@ SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, id BIGINT, WATERMARK FOR ts AS ts - INTERVAL '1 second')
 WITH (connector = 'datagen', nodes = 'tokyo', rows_per_second = 200, 'start' = '2026-01-01T00:00:00', "fields.id.kind" = 'sequence')
 """
-"""Flows for as long as a test takes, on a busy machine too."""
+"""Rows flow as long as a test takes, even on a busy machine."""
 
 
 @needs_namespaces
@@ -246,7 +246,7 @@ CREATE SINK kept FROM (SELECT number, key FROM flood) WITH (connector = 'file', 
 
 @needs_namespaces
 def test_narrow_line_is_packed_and_an_outage_waits_on_disk(tmp_path):
-    """24 MB of rows over a line of 1 MB/s: the link packs by itself, and what an outage holds up arrives all the same, in order."""
+    """24 MB of rows over a line of 1 MB/s: the link compresses on its own, and rows held up by an outage arrive in order."""
     links = {"spill_bytes": 64 << 20, "spill_after_s": 0.1}
     network = NetworkConfig(jitter_ms=0.1, bandwidth_bytes_per_s=1e6)
     world = NetnsWorld(build(CitiesConfig(), 2, seed=2), tmp_path, network, [FAST | {"links": links}] * 2, 1)
@@ -259,7 +259,7 @@ def test_narrow_line_is_packed_and_an_outage_waits_on_disk(tmp_path):
         kept = world.agent_directory(0) / "kept.csv"
 
         def link():
-            """The one that leads away from new-york."""
+            """Returns the link that leads away from new-york."""
             return next(link for operator in world.ask(new_york, "operators") for link in operator["links"] if link["node"] == london)
 
         wait_until(lambda: link()["codec"] == "zstd")
@@ -282,7 +282,7 @@ def test_narrow_line_is_packed_and_an_outage_waits_on_disk(tmp_path):
 @needs_namespaces
 @pytest.mark.slow
 def test_window_that_moves_over_a_lossy_wan_counts_every_row_once(tmp_path):
-    """Moves take a second or so here; one is tried while a source is cut off, whatever comes of it."""
+    """Moves take about a second here; one is tried while a source is cut off, whatever its outcome."""
     settings = WAITS | {"optimiser": {"interval_s": 600}}
     world = NetnsWorld(build(CitiesConfig(), 3, seed=2), tmp_path, NetworkConfig(jitter_ms=0.3, loss=0.03), [settings] * 3, 1)
     try:
@@ -296,13 +296,13 @@ def test_window_that_moves_over_a_lossy_wan_counts_every_row_once(tmp_path):
         tail = world.tail(query, london)
 
         def window():
-            """The window's operator and where it is; after a commit, for a moment, nowhere."""
+            """Returns the window's operator and its host; for a moment after a commit, it is on no host."""
             found = []
             wait_until(lambda: found.extend(o for o in running(world).operators.values() if o.kind == "window") or bool(found))
             return found[-1]
 
         def is_at(target: str) -> bool:
-            """Moved there; refused while the last move has not been told to everybody."""
+            """Moves the window and tells whether it is there; a move is refused until all hosts know of the last move."""
             if (operator := window()).node != target:
                 with suppress(SbonError):
                     world.ask(operator.node, "migrate", operator=operator.id, node=target)
@@ -320,7 +320,7 @@ def test_window_that_moves_over_a_lossy_wan_counts_every_row_once(tmp_path):
         wait_until(lambda: len(tail.rows) >= seen + 5)
         rows = tail.rows[:]
 
-        # In each window the next 200 rows of each of two nodes.
+        # Each window has the next 200 rows of each of two nodes.
         first = (rows[0][2] // 2 - sum(range(200))) // 200**2
         ids = [range(200 * window, 200 * (window + 1)) for window in range(first, first + len(rows))]
         assert [tuple(row[1:]) for row in rows] == [(2 * 200, 2 * sum(numbers)) for numbers in ids]
@@ -372,7 +372,7 @@ states = { load = "running" }
 @needs_namespaces
 @pytest.mark.slow
 def test_scenario_runs_as_in_the_other_worlds(tmp_path):
-    """A machine that others keep busy may need a minute for what 13 s are for otherwise: it gets that where the first run falls short."""
+    """A busy machine may need a minute instead of 13 s: the scenario runs again for longer if the first run falls short."""
     for duration_s in (13.0, 60.0):
         result = run_scenario(parse_scenario(SCENARIO, "short"), "netns", duration_s=duration_s, out=tmp_path / str(duration_s))
         world = result["counters"]["world"]
@@ -426,7 +426,7 @@ def test_nothing_is_left_of_a_testbed_that_is_killed(tmp_path):
         assert len(processes) == 3
         assert len(namespaces) == 4
         assert namespaces <= _held_namespaces()
-        assert len(_devices(run)) == 2  # the agents': nobody runs in the probe's namespaces
+        assert len(_devices(run)) == 2  # devices of the agents: no process runs in the probe's namespaces
         os.kill(testbed.pid, signal.SIGKILL)
         testbed.wait()
     wait_until(lambda: not any(runs(int(process)) for process in processes))
@@ -454,7 +454,7 @@ def test_machine_without_tun_is_refused_in_one_line(monkeypatch, tmp_path):
 
 
 def _held_namespaces():
-    """Inode numbers of the network namespaces that a process is in or has open."""
+    """Returns the inode numbers of the network namespaces that any process is in or has open."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -472,7 +472,7 @@ def _held_namespaces():
 
 
 def _devices(run):
-    """Names of a run's devices in any namespace that a process is in."""
+    """Returns the names of a run's devices in the namespaces that processes are in."""
     found = set()
     for table in Path("/proc").glob("[0-9]*/net/dev"):
         try:

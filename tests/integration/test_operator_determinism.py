@@ -1,4 +1,4 @@
-"""Equal input gives equal bytes in every process: polars hashes with a seed of its own and splits work over threads."""
+"""Equal input gives equal bytes in every process, although polars hashes with a random seed and splits work over threads."""
 
 import os
 import subprocess

@@ -21,7 +21,7 @@ CREATE SINK alarms AS SELECT card, failures, first_s, amount FROM payments MATCH
 
 
 def expected(payments: list[dict[str, object]]) -> list[tuple[object, ...]]:
-    """Loops over the rows of each card: the longest run of failures, then the withdrawal right behind it."""
+    """Returns the expected matches, by loops over each card's rows: the longest run of failures, then the withdrawal right after it."""
     found = []
     ordered = sorted(payments, key=lambda row: (str(row["card"]), int(str(row["ts"]))))
     for card, group in groupby(ordered, key=lambda row: row["card"]):

@@ -1,4 +1,4 @@
-"""The agent under systemd: what it says to the service manager, over a real socket, and the unit that it comes with."""
+"""The agent under systemd: its notifications to the service manager, over a real socket, and its unit file."""
 
 import configparser
 import os
@@ -19,12 +19,12 @@ from tests.processes import WAIT_S, Process
 
 UNIT = Path("deploy/sbon-agent.service")
 EXPOSURE_MAX = 2.0
-"""Of 10, as `systemd-analyze security` counts; observed 1.5."""
+"""Largest exposure level, 0 to 10, by `systemd-analyze security`; observed 1.5."""
 OLD, NEW = KeyRing([b"o" * 32]), KeyRing([b"n" * 32])
 
 
 class Manager:
-    """A service manager's socket: what it is told."""
+    """A service manager's socket, which receives notifications."""
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -32,7 +32,7 @@ class Manager:
         self._socket.settimeout(WAIT_S)
 
     def told(self) -> dict[str, str]:
-        """The next message, but for the watchdog's."""
+        """Returns the next message, except those of the watchdog."""
         while True:
             message = self.message()
             if message != {"WATCHDOG": "1"}:
@@ -43,7 +43,7 @@ class Manager:
         return dict(line.split("=", 1) for line in lines)
 
     def rest(self) -> list[dict[str, str]]:
-        """All that is left, of an agent that has ended."""
+        """Returns all remaining messages of an agent that has ended."""
         self._socket.setblocking(False)
         found = []
         while True:
@@ -90,7 +90,7 @@ def test_the_service_manager_hears_of_start_reload_and_end(manager, started, tmp
 
     ready = manager.told()
     assert ready["READY"] == "1"
-    assert agent.ask("status")["name"] == "a", "whoever hears READY gets an answer"
+    assert agent.ask("status")["name"] == "a", "after READY the agent must answer"
     assert ready["STATUS"].startswith("a at 127.0.0.1:")
 
     for text, said in (("leaving_s = 4.0\nleave_timeout_s = 3.0\n", "applied: leaving_s"), ("leaving_s = -1\n", "old configuration")):
@@ -126,7 +126,7 @@ from sbon.cli.__main__ import main
 os.environ["WATCHDOG_PID"] = str(os.getpid())
 main(["agent", *sys.argv[1:]])
 """
-"""`sbon agent`, to which systemd says that the watchdog is meant for the process that it has started."""
+"""Runs `sbon agent` with systemd's variables, which say that the watchdog is for the started process."""
 
 
 def test_a_living_event_loop_feeds_the_watchdog(manager, started, tmp_path, monkeypatch):
@@ -158,7 +158,7 @@ def unit() -> configparser.RawConfigParser:
 
 @pytest.fixture
 def installed(tmp_path) -> Path:
-    """The unit, with a program that is there."""
+    """Returns the unit file, changed to run an existing program."""
     path = tmp_path / UNIT.name
     program = Path(sys.executable).with_name("sbon")
     path.write_text(UNIT.read_text().replace("/opt/sbon/bin/sbon", str(program)))

@@ -1,4 +1,4 @@
-"""The site that `make site` makes from the pages."""
+"""The site that `make site` builds from the pages."""
 
 import re
 import subprocess

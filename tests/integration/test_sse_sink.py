@@ -108,7 +108,7 @@ async def test_a_client_that_never_reads_is_closed_with_the_reason_and_holds_up_
         assert all(client._transport.get_write_buffer_size() <= 4 * 64 * 1024 for client in out.clients)
         assert count < 20_000
     assert quick.rows == list(range(1, count + 1))
-    await until(lambda: slow.read() and slow.ended)  # what had left arrives, with the reason where there was room for it in time
+    await until(lambda: slow.read() and slow.ended)  # sent rows arrive, with the reason if there was room for it in time
     assert slow.rows == list(range(1, len(slow.rows) + 1))
     assert len(slow.rows) < count
     assert slow.events[-1] == {"event": "end", "data": json.dumps({"reason": push_clients.LATE}, separators=(",", ":"))}
@@ -221,7 +221,7 @@ async def test_a_web_page_that_is_named_may_read(origins):
 
 
 async def test_hostile_clients_are_bounded_and_others_go_on():
-    """More connections than there may be, requests behind requests, half of a head, and connections that break at any time."""
+    """Clients open too many connections, pipeline requests, send half of a head, or break at any time."""
     out, address = await listening("sse", connections_max=10)
     good = await EventReader(address).begun()
     half = Reader(address, b"GET /rows HTTP/1.1\r\n")
@@ -241,7 +241,7 @@ async def test_hostile_clients_are_bounded_and_others_go_on():
             broken = Reader(address, b"GET /rows HTTP/1.1\r\nHost: localhost\r\n\r\n"[: rng.randrange(60)])
             broken.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             broken.close()
-        behind = await EventReader(address, "/rows").begun()  # those before it have been accepted, too
+        behind = await EventReader(address, "/rows").begun()  # earlier connections have been accepted, too
         behind.close()
         await until(lambda: len(out._server.connections) == 2)
     many = [EventReader(address) for _ in range(30)]
@@ -307,7 +307,7 @@ async def test_options_are_checked(options, told):
 
 
 def test_the_feed_keeps_the_newest_rows_as_a_list_would():
-    """A plain twin: all frames ever added, and the limits applied to them anew each time."""
+    """The plain twin keeps all frames, and applies the limits to them each time."""
     rng = random.Random(1)
     for _ in range(50):
         rows_max, bytes_max = rng.randrange(1, 20), rng.randrange(1, 200)

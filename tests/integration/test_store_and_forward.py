@@ -1,4 +1,4 @@
-"""A far end that stands still for a while, on real sockets and disks: what cannot be delivered waits in files, and arrives in order."""
+"""A far end is stopped for a while, on real sockets and disks: undeliverable rows wait in files, and arrive in order."""
 
 import signal
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.processes import Process, wait_until
 
 ROWS = 400_000
 ROWS_PER_S = 200_000
-"""So that they flow for two seconds: the far end stands still before their end, though this process may have to wait for a processor."""
+"""Rows flow for two seconds, so that the far end is stopped before they end, even if this process has to wait for a processor."""
 
 SQL = f"""
 CREATE SOURCE flood (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'far',

@@ -13,7 +13,7 @@ STRANGER = "127.0.0.66"
 
 
 class HalfOpen:
-    """Connections that say nothing, opened again whenever the agent closes one."""
+    """Silent connections; each is reopened when the agent closes it."""
 
     def __init__(self, address: str, count: int) -> None:
         host, _, port = address.rpartition(":")
@@ -43,7 +43,7 @@ class HalfOpen:
 
 
 def test_two_hundred_half_open_connections_keep_no_member_out(tmp_path):
-    """Before there were places by source, 64 of them filled the port for as long as they were kept up."""
+    """Without a limit for each source address, 64 of them blocked the port as long as they stayed."""
     key_file = tmp_path / "cluster.key"
     key_file.write_text(generate_key(os.urandom(32)))
     key_file.chmod(0o600)

@@ -29,7 +29,7 @@ def lines(*numbers: int) -> bytes:
 
 
 class Source:
-    """A started source and the rows it has given."""
+    """A started source, and the rows that it has given."""
 
     def __init__(self, **options: Any) -> None:
         where = context(loop=asyncio.get_running_loop())
@@ -179,7 +179,7 @@ async def test_a_full_buffer_reaches_back_to_the_peer():
 
 
 async def test_a_flood_is_decoded_on_a_thread_and_a_row_alone_at_once():
-    """Nothing is lost, changes places or counts twice while lines come in on the event loop and a poll takes others on a thread."""
+    """No row is lost, reordered or repeated while lines come in on the event loop and a poll decodes others on a thread."""
     stream = Source(port=0, line_bytes_max=100)
     host, port = await until(lambda: stream.connector.address)
     _, writer = await asyncio.open_connection(host, port)
@@ -200,7 +200,7 @@ async def test_a_flood_is_decoded_on_a_thread_and_a_row_alone_at_once():
     stream.connector.batch_rows = 10_000
     deadline = time.monotonic() + DEADLINE_S
     while len(stream.numbers) < 100_001 or stream.connector.dropped_rows < 201:
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition does not hold in time"
         await (asyncio.to_thread(stream.poll) if stream.connector.threaded else asyncio.sleep(0, stream.poll()))
     await sending
 
@@ -214,7 +214,7 @@ async def test_a_flood_is_decoded_on_a_thread_and_a_row_alone_at_once():
 
 
 async def test_a_poll_that_may_give_few_rows_takes_few_lines():
-    """The engine asks for few rows on the event loop: as many lines are decoded there, and no block of some MiB."""
+    """The engine asks for few rows on the event loop; only as many lines are decoded there, instead of a block of some MiB."""
     stream = Source(port=0)
     host, port = await until(lambda: stream.connector.address)
     _, writer = await asyncio.open_connection(host, port)
@@ -298,7 +298,7 @@ def frame(*numbers: int) -> pl.DataFrame:
 
 
 async def write(out: Any, *numbers: int) -> None:
-    """As the engine does: on another thread."""
+    """Writes rows as the engine does: on another thread."""
     await asyncio.to_thread(out.write, frame(*numbers))
 
 
@@ -393,7 +393,7 @@ async def test_rows_of_either_form_from_any_thread_reach_every_peer_in_order():
     peers = [await asyncio.open_connection(host, port) for _ in range(2)]
     await until(lambda: len(out._endpoint.connections) == 2)
     for n in range(0, 400, 4):
-        await write(out, n)  # its flush waits for its turn on the loop
+        await write(out, n)  # its flush must wait for the event loop
         out.write_values(values(n + 1))
         out.write(frame(n + 2))
         await asyncio.to_thread(out.write_values, values(n + 3))
@@ -440,7 +440,7 @@ async def test_values_are_refused_and_taken_as_frames_are():
 
 
 class Peer:
-    """A connection, or its transport, that says from inside `write` that there is room again, or has broken without being told."""
+    """A connection, or its transport, that reports room from inside `write`, or that has broken without a report."""
 
     def __init__(self, out: Any) -> None:
         self.out, self.got, self.full, self.broken = out, [], False, False
@@ -465,7 +465,7 @@ async def test_rows_stay_in_order_when_there_is_room_again_and_none_is_given_to_
     peers[1].full = True
     for n in range(5):
         out.write_values(values(n))
-    assert not peers[0].got  # at the pace of the slowest
+    assert not peers[0].got  # the slowest peer sets the pace
     peers[1].full = False
     out.writable()
     assert [peer.got for peer in peers] == [list(range(5))] * 2
@@ -479,7 +479,7 @@ async def test_rows_stay_in_order_when_there_is_room_again_and_none_is_given_to_
 
 
 def others(*allow: str) -> ConnectorContext:
-    """Returns the context of a connector that another agent asks for."""
+    """Returns the context of a connector that another agent requests."""
     config = ConnectorsConfig(tcp=TcpConfig(allow=allow)) if allow else ConnectorsConfig()
     reach = Reaches(config, "/nowhere", "n1").of(SinkParams("out", "tcp", ()))
     return msgspec.structs.replace(context(loop=asyncio.get_running_loop()), reach=reach)
@@ -493,7 +493,7 @@ async def test_other_agents_reach_loopback_alone_unless_the_settings_say_more(mo
             make("tcp", SCHEMA, others(), mode=mode, host=host, port=9000)
         verb = "listen on" if mode == "listen" else "connect to"
         assert f"may not have n1 {verb} {host}:9000: to allow it, add its address to connectors.tcp.allow" in str(refused.value)
-    # 0.0.0.0 is this machine to connect to, and a port that is not allowed is not
+    # connecting to 0.0.0.0 reaches this machine, so it is refused unless allowed, and so is a port that is not allowed
     with pytest.raises(ConnectorError, match=r"connectors\.tcp\.allow"):
         sink("tcp", SCHEMA, others("127.0.0.0/8:9001"), mode=mode, port=9000)
 
@@ -518,7 +518,7 @@ async def test_what_is_allowed_carries_rows_for_other_agents():
 
 
 async def test_a_name_that_leads_elsewhere_later_is_not_followed():
-    """A name is looked up and checked for each connection, and the address that was checked is the one that is used."""
+    """A name is resolved and checked for each connection, and the connection uses the checked address."""
     out: Any = sink("tcp", SCHEMA, others(), host="localhost", port=9)
     endpoint = out._endpoint
     (await until(lambda: endpoint._task)).cancel()
@@ -532,7 +532,7 @@ async def test_a_name_that_leads_elsewhere_later_is_not_followed():
 
 
 def answering(*addresses: str) -> Callable[..., Any]:
-    """A resolver that gives these."""
+    """Returns a resolver that gives these addresses."""
 
     async def getaddrinfo(host: str, port: int, **how: Any) -> list[Any]:
         return [(0, 0, 0, "", (address, port)) for address in addresses]

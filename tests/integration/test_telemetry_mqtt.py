@@ -1,4 +1,4 @@
-"""Telemetry by a real broker: agents publish, a collector writes the same tables, the broker may be away for a while."""
+"""Telemetry over a real broker: agents publish, a collector writes the same tables, and the broker may be away for a while."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ PASSWORD = "correct-horse"
 
 @pytest.fixture(autouse=True)
 def _ended():
-    """A test that fails leaves no process behind."""
+    """Ends all processes, so that a failed test leaves none behind."""
     yield
     end_all()
 
@@ -83,7 +83,7 @@ def test_what_an_agent_records_arrives_once_though_the_broker_was_away(broker, t
     broker.stop()
     wait_until(lambda: process.ask("status")["counters"]["mqtt_connected"] == 0)
     recorded = process.ask("status")["counters"]["telemetry_records"]
-    wait_until(lambda: process.ask("status")["counters"]["telemetry_records"] > recorded)  # it goes on meanwhile
+    wait_until(lambda: process.ask("status")["counters"]["telemetry_records"] > recorded)  # the agent continues meanwhile
     broker.start()
     wait_until(lambda: published(process) > recorded)
     assert process.end() == 0
@@ -107,7 +107,7 @@ def test_the_broker_keeps_what_comes_while_the_collector_is_away(broker, tmp_pat
     process = agent(tmp_path, url).wait_until_ready()
     wait_until(lambda: published(process) > 0)
     wait_until(lambda: any((tmp_path / "out").glob("kind=*/*/*/*.parquet")))
-    first.process.kill()  # without a word: what it has taken is in its spool
+    first.process.kill()  # killed: its received rows are in its spool
     first.process.wait()
     before = published(process)
     wait_until(lambda: published(process) > before)
@@ -146,7 +146,7 @@ def test_tls_is_checked_against_the_given_certificates(tmp_path):
     broker = Broker(tmp_path / "broker", "allow_anonymous true", f"certfile {certificate}", f"keyfile {key}")
     broker.start()
     url = f"mqtts://127.0.0.1:{broker.port}/plant"
-    stranger = Collector(url, tmp_path / "none")  # whom the system's certificates do not tell of it
+    stranger = Collector(url, tmp_path / "none")  # the system's certificates do not know the broker's
     assert "certificate" in stranger.said.read_text().lower()
     stranger.end()
     collector = Collector(url, tmp_path / "out", "--ca-file", str(certificate))
@@ -166,7 +166,7 @@ def test_repeated_batches_count_once_also_after_a_crash_of_the_collector(tmp_pat
     for sequences in (range(1, 5), range(1, 5), range(3, 8)):
         first.take(message("00c0ffee", sequences), "a")
 
-    second = Collection(tmp_path)  # the first is gone without a word
+    second = Collection(tmp_path)  # the first was killed
     second.take(message("00c0ffee", range(5, 10)), "a")
     second.take(message("0badcafe", range(1, 3)), "a")
     second.close_pieces()

@@ -1,4 +1,4 @@
-"""Telemetry on a real disk: writers that are killed, disks that are full, agents that crash. Readers never see half a file."""
+"""Telemetry on a real disk: writers are killed, disks are full, agents crash. Readers never see a partial file."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ ROWS = 400
 
 
 def filled(directory: Path) -> Path:
-    """A spool with closed pieces of two kinds and several hours, one row in two a probe."""
+    """Makes a spool with closed pieces of two kinds and several hours; every second row is a probe."""
     spool = Spool(directory, "a", "00c0ffee", 2**12, 2**30)
     for number in range(1, ROWS + 1):
         time_us = SEVEN_US + number * HOUR_US // 100
@@ -30,7 +30,7 @@ def filled(directory: Path) -> Path:
 
 
 def sequences(directory: Path) -> list[int]:
-    """Of all rows in all files; a file that is not whole raises."""
+    """Returns the sequence numbers of all rows in all files; raises for an incomplete file."""
     found = [pl.read_parquet(path, hive_partitioning=False) for path in directory.rglob("*.parquet")]
     return sorted(number for frame in found for number in frame["sequence"].to_list())
 
@@ -57,9 +57,9 @@ def killing(work):
 @pytest.mark.parametrize(
     ("step", "call"),
     [
-        ("writer.write_all = killing(writer.write_all)", 2),  # nothing of the second file is there
-        ("writer.os.fsync = killing(writer.os.fsync)", 3),  # all of the third is, under its other name
-        ("writer.Path.unlink = killing(writer.Path.unlink)", 2),  # all files of the second piece are, and so is the piece
+        ("writer.write_all = killing(writer.write_all)", 2),  # nothing of the second file exists
+        ("writer.os.fsync = killing(writer.os.fsync)", 3),  # the third file is complete, under its temporary name
+        ("writer.Path.unlink = killing(writer.Path.unlink)", 2),  # all files of the second piece exist, and so does the piece
     ],
 )
 def test_a_writer_that_is_killed_leaves_no_half_file_and_loses_nothing(tmp_path, step, call):
@@ -78,7 +78,7 @@ def test_a_writer_that_is_killed_leaves_no_half_file_and_loses_nothing(tmp_path,
 
 def test_a_full_disk_leaves_no_half_file_and_the_rows_in_the_spool(tmp_path):
     directory = filled(tmp_path)
-    size = 3000  # of a file: the piece's files are larger
+    size = 3000  # size of a file; the piece's files are larger
 
     refused = writer(directory, f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))")
     assert refused.returncode == 1

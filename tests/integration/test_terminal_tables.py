@@ -173,11 +173,11 @@ AGENT_TABLES: list[tuple[list[str], list[list[str]], list[str]]] = [
     ),
     (["top", "--once"], [QUERY_TITLES, OPERATOR_TITLES, MEMBER_TITLES], [QUERY, OPERATOR, NEXT, OTHER]),
 ]
-"""Arguments, the titles that each table has at 80 columns, words that stay whole there and on narrower terminals."""
+"""Arguments, the titles of each table at 80 columns, and words that stay whole there and on narrower terminals."""
 
 LARGE = defaultdict(lambda: 98_765.4)
 LARGE_BY = dict.fromkeys(("mace_hc", "ours", "corr", "random", "baseline"), LARGE)
-"""A result that has every figure."""
+"""A result with every figure."""
 SIZES = {"1000": 98_765_432.1, "8192": 98_765_432.1, "65536": 98_765_432.1}
 RECOVERY_FIGURES = ("start_s", "windows_with_fewer_rows", "windows_repeated")
 CALM_COUNTS = dict.fromkeys(("rows", "runs", "rows_per_s", "rows_per_s_without"), 98_765_432)
@@ -420,12 +420,12 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         [["configuration", "rows/s/stream", "predicted", "error", "flat", "held up", "full"]],
     ),
 }
-"""What shows the results of a benchmark or an evaluation, a result, and the titles that each of its tables has at 80 columns."""
+"""Functions that print results of benchmarks and evaluations, each with a result and the titles of its tables at 80 columns."""
 
 
 @pytest.fixture
 def terminal(capsys, monkeypatch):
-    """Lets standard output be a terminal of some width while a function runs; returns the lines that it prints, without colours."""
+    """Makes standard output a terminal of a given width while a function runs; returns the printed lines, without colours."""
 
     def lines(width: int, function: Callable[..., Any], *arguments: Any) -> list[str]:
         with monkeypatch.context() as patched:
@@ -544,7 +544,7 @@ def test_a_wide_terminal_shows_more_columns(agent, terminal):
 
 
 def test_every_table_of_the_program_is_tried_here():
-    """A function that prints a table and is not among these needs a place in one of the lists above."""
+    """Every function that prints a table must be in one of the lists above."""
     found = set()
     for path in [path for folder in ("sbon", "agent", "testbed") for path in Path(folder).rglob("*.py")]:
         assert "rich.table" not in path.read_text(), f"{path}: tables are made by sbon/cli/tables.py"

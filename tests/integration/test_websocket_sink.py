@@ -1,4 +1,4 @@
-"""The `websocket` connector on real sockets. The clients here make and read frames by hand, from RFC 6455, section 5.2."""
+"""The `websocket` connector on real sockets. The clients here make and read frames by hand, after RFC 6455, section 5.2."""
 
 import asyncio
 import base64
@@ -33,7 +33,7 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
 
 def frame(opcode: int, payload: bytes = b"", *, last: bool = True, mask: bool = True, length: bytes = b"") -> bytes:
-    """A frame of a client."""
+    """Returns a frame of a client."""
     size = len(payload)
     if not length and size < 126:
         length = bytes([size])
@@ -47,7 +47,7 @@ def frame(opcode: int, payload: bytes = b"", *, last: bool = True, mask: bool = 
 
 
 class SocketReader(Reader):
-    """A client that has asked for WebSocket."""
+    """A client that has requested WebSocket."""
 
     def __init__(
         self, address: tuple[str, int], path: str = "/rows", *headers: str, behind: bytes = b"", buffer_bytes: int | None = None
@@ -62,11 +62,11 @@ class SocketReader(Reader):
 
     @property
     def frames(self) -> list[tuple[int, bytes]]:
-        """Opcode and payload of whole frames, none of which may have a mask or be a part."""
+        """Returns opcode and payload of complete frames; checks that none is masked or fragmented."""
         data, place, found = self.read().partition(b"\r\n\r\n")[2], 0, []
         while len(data) >= place + 2:
-            assert data[place] & 0xF0 == 0x80, "a server's frame here is whole, and nothing is reserved"
-            assert data[place + 1] < 128, "a server's frame has no mask"
+            assert data[place] & 0xF0 == 0x80, "a server's frame must be complete and have no reserved bits"
+            assert data[place + 1] < 128, "a server's frame must have no mask"
             begin = place + 2 + {126: 2, 127: 8}.get(data[place + 1], 0)
             size = int.from_bytes(data[place + 2 : begin], "big") if begin > place + 2 else data[place + 1]
             if len(data) < begin + size:
@@ -81,7 +81,7 @@ class SocketReader(Reader):
 
     @property
     def closed_with(self) -> tuple[int, str] | None:
-        """Code and reason of the closing frame."""
+        """Returns code and reason of the closing frame."""
         for opcode, payload in self.frames:
             if opcode == CLOSE:
                 return int.from_bytes(payload[:2], "big"), payload[2:].decode()
@@ -223,7 +223,7 @@ async def test_a_client_that_never_reads_is_closed_and_holds_up_nobody():
 
 
 async def test_a_flood_of_pings_that_nobody_reads_the_answers_of_is_read_no_more():
-    """Each message of a client is answered: one that does not read the answers must not fill the agent's memory with them."""
+    """Each message of a client is answered; a client that does not read the answers must not fill the agent's memory."""
     out, address = await listening("websocket")
     client = await SocketReader(address, buffer_bytes=4096).begun()
     (one,) = out.clients

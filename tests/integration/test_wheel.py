@@ -1,4 +1,4 @@
-"""A wheel of the checkout works beside packages of other people that are called `agent` and `testbed`."""
+"""A wheel of the checkout works beside foreign packages named `agent` and `testbed`."""
 
 import importlib.metadata
 import os
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = {"sbon": "sbon", "sbon_agent": "agent", "sbon_testbed": "testbed"}
 """Import names and their folders."""
 SETUPTOOLS_MIN = 77
-"""The first one that knows the form of the licence in `pyproject.toml`."""
+"""First version that supports the form of the licence in `pyproject.toml`."""
 WAIT_S = 300.0
 FOREIGN = re.compile(r"^[ \t]*(?:from|import)[ \t]+(?:agent|testbed)\b.*$", re.MULTILINE)
 """Imports by the names of the folders."""
@@ -31,14 +31,14 @@ CONNECTOR = Connector(source=refuse)
 
 
 def files(folder: str) -> set[str]:
-    """What a folder has, without what Python compiles."""
+    """Returns the files of a folder, without compiled ones."""
     found = (path.relative_to(ROOT / folder) for path in (ROOT / folder).rglob("*") if path.is_file())
     return {str(path) for path in found if "__pycache__" not in path.parts}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, as setuptools writes beside the sources."""
+    """Builds the wheel from a copy, as setuptools writes beside the sources."""
     place = tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (place / "tree" / name).parent.mkdir(exist_ok=True)
@@ -51,7 +51,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     is_new = int(importlib.metadata.version("setuptools").partition(".")[0]) >= SETUPTOOLS_MIN
     built = subprocess.run([*command, *(["--no-build-isolation"] if is_new else [])], capture_output=True, text=True, timeout=WAIT_S)
     if built.returncode and not is_new and "No matching distribution found for setuptools" in built.stderr:
-        pytest.skip(f"needs setuptools {SETUPTOOLS_MIN} or newer, or a package index to have it from")
+        pytest.skip(f"needs setuptools {SETUPTOOLS_MIN} or newer, or a package index to install it from")
     assert built.returncode == 0, built.stderr[-3000:]
     (found,) = place.glob("sbon-*.whl")
     return found
@@ -59,7 +59,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def path(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Folders for PYTHONPATH: the foreign packages first, then a connector of a user, then what the wheel has."""
+    """Returns folders for PYTHONPATH: the foreign packages first, then a connector of a user, then the wheel's contents."""
     foreign, user, installed = (tmp_path_factory.mktemp(name) for name in ("foreign", "user", "installed"))
     for name in ("agent", "testbed"):
         (foreign / name).mkdir()
@@ -75,7 +75,7 @@ def path(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def run(path: list[str], tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Without the checkout's own installation: its finder comes after PYTHONPATH."""
+    """Runs a command without the checkout's own installation, whose finder comes after PYTHONPATH."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WAIT_S)
 
@@ -131,7 +131,7 @@ def test_a_connector_of_a_user_is_found_by_its_entry_point(path: list[str], tmp_
 
 
 def test_folders_are_imported_by_their_own_names_alone():
-    """`import agent` works where the checkout is the current folder, and nowhere else."""
+    """`import agent` works only if the checkout is the current folder."""
     found = []
     for folder in (*FOLDERS.values(), "tests"):
         for file in (ROOT / folder).rglob("*.py"):
