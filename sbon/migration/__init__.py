@@ -1,1 +1,1 @@
-"""Moving a running operator to another host: settings, and one machine for each host that takes part."""
+"""Moves a running operator to another host: settings, and one machine for each host that takes part."""

@@ -35,11 +35,11 @@ class Copy(msgspec.Struct, frozen=True):
 
 
 class CopyMore(msgspec.Struct, frozen=True):
-    """Send the input that the operator has received since; then call `Migration.copied` again."""
+    """Send the input that the operator has received since the last round; then call `Migration.copied` again."""
 
 
 class StopCopying(msgspec.Struct, frozen=True):
-    """Drop the copy."""
+    """End the copy."""
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """Send the rest; then call `Migration.transferred`."""
+    """Send the rest of the state; then call `Migration.transferred`."""
 
     node: NodeId
 
@@ -63,7 +63,7 @@ class SendActivate(msgspec.Struct, frozen=True):
 
 
 class SendMoved(msgspec.Struct, frozen=True):
-    """Tell a neighbour's host, or an owner, the new place."""
+    """Tell a neighbour's host, or an owner, the operator's new place."""
 
     node: NodeId
 
@@ -73,7 +73,7 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class SendAbandon(msgspec.Struct, frozen=True):
-    """Tell the new host to drop what it prepared."""
+    """Tell the new host to drop the operator that it has prepared."""
 
     node: NodeId
 
@@ -89,7 +89,7 @@ class Ended(msgspec.Struct, frozen=True):
     copy_s: float = 0.0
     """Seconds from the first piece of the state to the pause."""
     rounds: int = 0
-    """Number of rounds in which input received meanwhile was sent."""
+    """Number of rounds in which later input was sent."""
 
 
 Action: TypeAlias = (

@@ -1,4 +1,4 @@
-"""The shells of all operators on their way to this host: tell each newcomer's machine what happens, and carry out what it wants."""
+"""The shells of all operators on their way to this host: pass events to each newcomer's machine, and carry out its actions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -38,7 +38,7 @@ class Arrival:
         self._shell.do(self.machine.start())
 
     def prepare_again(self, respond: Done) -> None:
-        """Answers the same question once more."""
+        """Answers the same request once more."""
         self._prepared = respond
         self.happens(self.machine.prepared_again)
 
@@ -49,7 +49,7 @@ class Arrival:
         self._shell.do(wanted)
 
     def happens(self, event: Event) -> None:
-        """Passes on an event."""
+        """Passes an event to the machine."""
         self._shell.do(event(self._parts.host.now()))
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Arrival:
                 parts.operators.room.reservations.end(operator)
                 self._ended(self)
                 for respond in self._waiting.values():
-                    respond(MigrationError(f"operator {operator} was called off while its state came: {reason}"))
+                    respond(MigrationError(f"the move of operator {operator} was called off while its state came: {reason}"))
                 self._waiting.clear()
             case newcomer.Remove():
                 parts.operators.destroy(operator)
@@ -129,7 +129,7 @@ class Arrivals:
         return len(self._arriving)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
-        """Returns the host that moves an operator to here and the epoch of the move; None if the operator is not on its way."""
+        """Returns the host that moves an operator here and the epoch of the move; None if the operator is not on its way."""
         found = self._arriving.get(operator)
         return None if found is None else (found.machine.coordinator, found.machine.epoch)
 
@@ -177,7 +177,7 @@ class Arrivals:
         Raises
         ------
         MigrationError
-            The operator is not prepared here, and was not before.
+            The operator is not prepared here, and has not run here since.
         """
         found = self._arriving.get(message.operator)
         if found is not None and found.machine.epoch == message.epoch:

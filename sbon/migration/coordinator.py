@@ -1,18 +1,19 @@
-"""Moving a running operator to another host, atomically and with a pause that does not grow with its state. A machine without I/O.
+"""Moves a running operator to another host, atomically and with a pause that does not grow with its state. A machine without I/O.
 
-The old host coordinates. What makes it simple is the meaning of an acknowledgement on links (`sbon.links`): everything that the operator
-has not processed can be sent again by its upstream, and everything it has produced and that is not acknowledged travels with its state.
+The old host coordinates. Acknowledgements on links keep this simple (`sbon.links`): upstream operators can send again everything that the
+operator has not processed, and its unacknowledged output travels with its state.
 
-    LOCKING       the hosts of all neighbours lock theirs (SBON, section 3.2: no two migrations in one neighbourhood),
-                  and those that feed it open their connections to the new host
-    PREPARING     the new host checks its resources and opens its connections to those that the operator feeds
-    COPYING       the state as of now goes over while the operator runs on; then, round by round, the input it has been given since,
-                  which the copy repeats (its output is thrown away), until the copy is a moment behind
+    LOCKING       the hosts of all neighbours lock these (SBON, section 3.2: no two migrations in one neighbourhood),
+                  and the hosts of the operator's feeders open connections to the new host
+    PREPARING     the new host checks its resources and opens connections to the hosts of the operator's consumers
+    COPYING       the state as of now is sent while the operator runs on; then, round by round, the input received since. The copy repeats
+                  this input and discards its output, until it is only a moment behind
     PAUSING       the operator finishes its batch; from here its inputs wait in their senders
-    TRANSFERRING  the last input, then the numbers of its links and its output that is not acknowledged; these install it, inactive
+    TRANSFERRING  the last input is sent, then the numbers of the operator's links and its unacknowledged output; the new host installs
+                  the operator, inactive
     COMMITTING    decided: the new host is told to run, neighbours and owners are told the new place, each until it answers
     COMMITTED     all know
-    ABANDONED     the operator runs where it was, as if nothing had been asked
+    ABANDONED     the operator runs where it was, as if nothing had happened
 
     LOCKING -> PREPARING -> COPYING -> PAUSING -> TRANSFERRING -> COMMITTING -> COMMITTED
        any of the first five -> ABANDONED, on a refusal, a failure, or a time-out
@@ -20,9 +21,9 @@ has not processed can be sent again by its upstream, and everything it has produ
 The pause is the time from the last batch on the old host to the first on the new one: a round trip for the rest of the state and its
 answer, half of one for the message to the upstream hosts, half of one for their data.
 
-Invariants: never are two copies active; before COMMITTING the old copy is the one, from COMMITTING on only the new one ever runs. The new
-host drops what it has prepared only when told to, or when it has asked the coordinator and heard that the migration is off, or when
-the coordinator has been declared failed (and then the operator is lost with its old host, which is a crash, not a migration).
+Invariants: two copies are never active; before COMMITTING only the old copy runs, from COMMITTING on only the new one. The new host drops
+an operator that is whole only if the coordinator says that the migration is off, if the operator's queries have ended, or if nobody has
+confirmed the migration for long (`sbon.migration.newcomer`).
 """
 
 import math
@@ -69,7 +70,7 @@ UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase
 def _undecided(phase: Phase, steps: dict[str, tuple[Phase, ...]]) -> dict[str, tuple[Phase, ...]]:
     """Returns the row of a phase before the decision, in which any failure abandons the migration."""
     stays_or_ends = (phase, Phase.ABANDONED)
-    no_lock = (Phase.ABANDONED,) if phase is Phase.LOCKING else stays_or_ends  # later a lock holds that was given before
+    no_lock = (Phase.ABANDONED,) if phase is Phase.LOCKING else stays_or_ends  # in later phases the earlier lock still holds
     failures = {"not_locked": no_lock, "refused": (Phase.ABANDONED,), "failed": stays_or_ends, "wake": stays_or_ends}
     return {"locked": (phase,), **steps, **failures}
 
@@ -93,7 +94,7 @@ TABLE = Transitions(
 )
 """The methods of `Migration` that each phase takes, and the phases that may follow."""
 _DISBELIEVED_MAX = 60
-"""Number of times that a node may reject our message on the new place before it is no longer told."""
+"""Number of times that a node may reject the message on the new place before it is no longer told."""
 _SHRINKS = 0.7
 """Share of the previous round's rest above which a round is the last, because input arrives as fast as it is copied."""
 
@@ -106,8 +107,8 @@ class Migration:
     operator : the operator that moves
     there : its new host
     epoch : the operator's epoch there
-    neighbours : the operators that it has links with, by their hosts
-    owners : the agents that took the queries that use it
+    neighbours : the operators that it has links with, by host
+    owners : the owners of the queries that use it
     """
 
     def __init__(
@@ -162,11 +163,11 @@ class Migration:
     def not_locked(self, node: NodeId, reason: str, now: float, *, unheard: bool) -> list[Action]:
         """Records that a neighbour's host refuses the lock, or with `unheard` that its answer has not come.
 
-        A lock that was given before still holds then, and is asked for again.
+        Without an answer, a lock that was given before still holds, and is asked for again.
         """
         if not TABLE.takes(self.phase, "not_locked") or (unheard and self.phase is not Phase.LOCKING):
             return []
-        return self._abandon("not_locked", f"{node} holds its operators: {reason}", now)
+        return self._abandon("not_locked", f"{node} does not lock its operators: {reason}", now)
 
     def prepared(self, now: float) -> list[Action]:
         """Records that the new host is ready for the state."""
@@ -230,7 +231,7 @@ class Migration:
         ended."""
         if not TABLE.takes(self.phase, "unknown_there") or self._activated:
             return []
-        self._activated, self._lost = True, f"{self.there} had it no more when it was told to run it"
+        self._activated, self._lost = True, f"{self.there} no longer had it when it was told to run it"
         return self._maybe_done("unknown_there", now)
 
     def told(self, node: NodeId, now: float) -> list[Action]:
@@ -241,9 +242,9 @@ class Migration:
         return self._maybe_done("told", now)
 
     def disbelieved(self, node: NodeId, now: float) -> list[Action]:
-        """Records that a node rejects our message on the new place, because earlier hosts have not told it that the operator was here.
+        """Records that a node rejects the message on the new place, because earlier hosts have not told it that the operator was here.
 
-        They may still do so. If they have died, nobody can tell it any more, and the migration must not wait for ever.
+        They may still do so. If they have crashed, nobody can tell that node any more, and the migration must not wait for ever.
         """
         if not TABLE.takes(self.phase, "disbelieved"):
             return []

@@ -1,16 +1,16 @@
-"""The old host's part in carrying a state: what to make next, when, and how much of it may be under way. A machine without I/O.
+"""The old host's part in sending a state: chooses what to make next, when, and how much may be in flight. A machine without I/O.
 
     FORKING  the engine copies the state between two batches; from then on the input is logged
     STATE    pieces of the copy are made and sent, one at a time
-    INPUT    then what the operator has been given since, in rounds; with the operator paused, the engine's record comes last
+    INPUT    then the input that has been logged, in rounds; with the operator paused, the engine's record comes last
     STOPPED  the new host has everything, or the migration has been called off
 
     FORKING -> STATE -> INPUT -> STOPPED
     FORKING -> INPUT            an operator without state
     any of the first three -> STOPPED
 
-Pieces leave a share of a core to other work, input is repeated not much faster than it came, and no more bytes are under way than the path
-carries without a queue (`sbon.migration.pacing`). All three count less, the more urgent the copy becomes: because input waits for it,
+Pieces leave a share of a core to other work, input is repeated not much faster than it came, and no more bytes are in flight than the path
+carries without a queue (`sbon.migration.pacing`). All three limits count less as the copy becomes urgent: because input waits for it,
 because it takes long, or because the operator is paused.
 """
 
@@ -31,11 +31,10 @@ ROUND_WORK_BYTES = 64 * 1024
 """Work in one piece of input, as `Log.work_bytes` counts it: repeating it takes some milliseconds, after which other operators get a
 turn."""
 CATCH_UP = 3.0
-"""Rate at which the copy may repeat input, as a multiple of the rate at which it came. With a lower one each round leaves more for the
-next; with a higher one the copy would take a whole core of the new host for an operator that needs a part of one."""
+"""Rate at which the copy may repeat input, as a multiple of the rate at which it came. With a lower rate each round leaves more for the
+next. With a higher rate the copy would take a whole core of the new host for an operator that needs a part of one."""
 URGENT_SHARE = 0.5
-"""Share of the input that may wait for the copy, and of the time that the copy may take, from which on the copy is no longer slowed down
-for other work."""
+"""Share of `input_bytes_max`, and of `copy_timeout_s`, from which on the copy is no longer slowed down for other work."""
 LOOK_S = 0.01
 """Seconds between checks for new input of the operator; its copy lags by about this long."""
 
@@ -97,7 +96,7 @@ class MakeState(msgspec.Struct, frozen=True):
 
 
 class MakeInput(msgspec.Struct, frozen=True):
-    """Take so much work out of the log, call `repeats`, and make a piece of it on a thread; then call `made` and `spent`."""
+    """Take `work_bytes` of work out of the log, call `repeats`, and make a piece of it on a thread; then call `made` and `spent`."""
 
     work_bytes: int
 
@@ -159,9 +158,9 @@ class Copy:
         self._making = self._finishing = False
         self._rest: list[bytes] | None = None
         self._mark: int | None = None
-        """A round has been requested: it ends with the piece with which this many bytes have been taken from the log."""
+        """Bytes taken from the log at which the requested round ends; None if no round is requested."""
         self._goal: int | None = None
-        """The round has ended when all pieces below this index have been applied."""
+        """Index below which all pieces must have been applied for the round to end; None until its last piece has been made."""
         self._again_at = self._look_at = self._pump_at = math.inf
 
     @property
@@ -170,12 +169,12 @@ class Copy:
         return self._sender.sent_bytes
 
     def start(self, now: float) -> list[Action]:
-        """Begins."""
+        """Begins the copy."""
         self._began_at = now
         return [Fork()]
 
     def forked(self, log: Log | None, now: float) -> list[Action]:
-        """Records that the state has been copied; None for an operator without state, which needs neither copy nor log."""
+        """Records that the state has been copied; `log` is None for an operator without state, which needs neither copy nor log."""
         if self.stage is Stage.STOPPED:
             return [EndLog()]
         if not self._takes("forked"):
@@ -188,7 +187,7 @@ class Copy:
         return self._pump(now)
 
     def more(self, now: float) -> list[Action]:
-        """Starts another round: sends all input that the operator has been given up to now."""
+        """Starts another round: sends all input that the operator has received up to now."""
         if not self._takes("more"):
             return []
         self._mark = self._log.added_bytes if self._log is not None else 0
@@ -209,7 +208,7 @@ class Copy:
         return self._pump(now)
 
     def repeats(self, share: float, now: float) -> None:
-        """Records which share of the whole input the next piece has."""
+        """Records the share of the whole input that the next piece contains."""
         if self._takes("repeats"):
             self._follower.took(share * (now - self._forked_at), now)
 
@@ -250,7 +249,7 @@ class Copy:
         return [EndLog()]
 
     def wake(self, now: float) -> list[Action]:
-        """Sends again, looks at the input, and makes the piece that has waited for its turn."""
+        """Resends pieces, checks how much input waits, and makes the next piece, if these are due."""
         if not self._takes("wake"):
             return []
         actions: list[Action] = []
@@ -289,7 +288,7 @@ class Copy:
         return Send(piece, self._urgent(now))
 
     def _pump(self, now: float) -> list[Action]:
-        """Chooses what to make or send next, if anything may be sent."""
+        """Chooses the next piece to make or send, if one may be sent."""
         urgent = self._urgent(now)
         self._pump_at = math.inf
         if self._making or not self._sender.has_room(urgent):

@@ -1,4 +1,4 @@
-"""The shell of one migration away from here: tells the coordinator's machine what happens, and carries out what it wants."""
+"""The shell of one migration away from here: passes events to the coordinator's machine, and carries out its actions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -101,7 +101,7 @@ class Departure:
                 self._ended(self._record(action))
 
     def _copy_told(self, told: copy.Action) -> None:
-        """Passes on what the copy has come to."""
+        """Passes the copy's progress to the coordinator's machine."""
         match told:
             case copy.Progressed():
                 self._happens(self.steps.progressed)
@@ -135,7 +135,7 @@ class Departure:
 
     def _prepared(self, result: Message | SbonError) -> None:
         if isinstance(result, SbonError):
-            self.refused(f"{self.steps.there} does not take it: {result}")
+            self.refused(f"{self.steps.there} refuses it: {result}")
         else:
             self._happens(self.steps.prepared)
 

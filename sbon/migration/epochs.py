@@ -1,4 +1,4 @@
-"""Numbers the attempts to move an operator, and tells a new host what has become of one."""
+"""Numbers the attempts to move an operator, and tells a new host what has become of an attempt."""
 
 from collections import OrderedDict
 
@@ -39,13 +39,12 @@ class Epochs:
 def verdict(asker: NodeId, epoch: int, present: Migration | None, gone: tuple[NodeId, int] | None, tried: int) -> str:
     """Returns what has become of the migration to `asker` with this epoch: `committed`, `undecided`, `abandoned` or `forgotten`.
 
-    A host that has restarted has forgotten it: the former process may have told others that the operator has moved, so this one must not
-    call it abandoned.
+    A host that has restarted answers `forgotten`, not `abandoned`: its former process may have told others that the operator has moved.
 
     Parameters
     ----------
-    present : the migration of the operator that is under way here
-    gone : where the operator has gone from here, and in which epoch
+    present : the operator's migration that is under way here; None if there is none
+    gone : the host to which the operator has gone from here, and its epoch there; None if it has not
     tried : epoch of the latest attempt that this process remembers; 0: none
 
     Examples

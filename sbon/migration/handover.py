@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 
 def export(instance: Instance) -> Callable[[], bytes]:
-    """Returns the encoding of a paused operator's record as work for an executor thread, since it takes time in proportion to the held
-    output.
+    """Returns a function that encodes a paused operator's record; it is for an executor thread, as its time grows with the held output.
 
-    What later acknowledgements may change is read at once. A batch that is sent twice because of that is dropped by its number.
+    Everything that later acknowledgements may change is read at once. Batches that are sent twice because of that are dropped by number.
 
     Raises
     ------
@@ -112,19 +111,19 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
 
 
 def _as_measured(end: Input | Output) -> LinkSpec:
-    """Returns the link with the rate measured here, from which the next host's optimiser goes on."""
+    """Returns the link with the rate measured here, which the next host's optimiser starts from."""
     return msgspec.structs.replace(end.link, rate_bytes_per_s=end.steady_rate.per_s)
 
 
 def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) -> Instance:
-    """Makes an operator from the result of `export`, as PREPARED: it accepts batches but processes none yet.
+    """Makes a PREPARED operator from the result of `export`: it accepts batches but processes none yet.
 
     Call it on an executor thread.
 
     Raises
     ------
     RemoteProtocolError
-        The bytes are not such a state.
+        The bytes are not such a record.
     """
     state = decode_record(data)
     instance = Instance(state.spec, epoch, State.PREPARED)

@@ -11,13 +11,13 @@ def check_prepare(asked: Prepare, present: Newcomer | None, me: NodeId, *, is_he
 
     Parameters
     ----------
-    present : the same operator, on its way here already
-    is_here, is_leaving : it is on this host; it is moving away from here
+    present : the same operator, if it is on its way here already
+    is_here, is_leaving : whether it is on this host, and whether it is moving away from here
 
     Raises
     ------
     MigrationError
-        It may not, or the question is late.
+        It may not, or the request is late.
     """
     operator = asked.spec.id
     if is_leaving:
@@ -30,7 +30,7 @@ def check_prepare(asked: Prepare, present: Newcomer | None, me: NodeId, *, is_he
 
 
 def check_unexpected_piece(message: StateChunk, me: NodeId, here_epoch: int | None) -> None:
-    """Checks a piece of an operator that is not on its way here in this epoch: it is answered again if the operator runs here since then.
+    """Checks a piece of an operator that is not on its way here in this epoch; it may be answered again if the operator runs here by now.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ def check_unexpected_piece(message: StateChunk, me: NodeId, here_epoch: int | No
     Raises
     ------
     MigrationError
-        Nobody expects it.
+        The operator does not run here in this epoch.
     """
     if here_epoch != message.epoch:
         raise MigrationError(f"operator {message.operator} is not expected on {me}")
 
 
 def check_unexpected_word(message: Activate, me: NodeId, here_epoch: int | None, gone_epoch: int | None) -> None:
-    """Checks the word to run for an operator that is not whole here: it is heard again if the operator has run here since.
+    """Checks the word to run for an operator that is not on its way here in this epoch; it is a repetition if the operator has run here.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def check_unexpected_word(message: Activate, me: NodeId, here_epoch: int | None,
     Raises
     ------
     MigrationError
-        The operator is not prepared here, and was not before.
+        The operator is not prepared here, and has not run here since.
     """
     if (here_epoch is None or here_epoch < message.epoch) and (gone_epoch is None or gone_epoch <= message.epoch):
         raise MigrationError(f"operator {message.operator} is not prepared on {me}")

@@ -13,28 +13,28 @@ class Locks:
 
     Parameters
     ----------
-    neighbours : the operators that the one that moves has links with, by their hosts
+    neighbours : the operators that have links with the moving one, by host
     """
 
     def __init__(self, neighbours: Mapping[NodeId, tuple[OperatorId, ...]], config: MigrationConfig, now: float) -> None:
         self.neighbours = dict(sorted(neighbours.items()))
         self.renew_at = now
-        """When the locks are to be asked for again."""
+        """Time at which the locks are to be requested again."""
         self._lease_s = config.lease_s
         self._renew_s = (config.lease_s - config.timeout_s) / 2
         self._leases: dict[NodeId, float] = {}
         self.renewed(now)
 
     def asks(self) -> list[Action]:
-        """Returns the questions for all locks."""
+        """Returns the requests for all locks."""
         return [AskLock(node, operators) for node, operators in self.neighbours.items()]
 
     def unlocks(self, *, moved: bool) -> list[Action]:
-        """Returns the words that end all locks."""
+        """Returns the messages that end all locks."""
         return [SendUnlock(node, moved=moved) for node in self.neighbours]
 
     def granted(self, node: NodeId, asked_at: float) -> None:
-        """Takes that a host has granted the lock that was asked for at `asked_at`."""
+        """Records that a host has granted the lock that was requested at `asked_at`."""
         self._leases[node] = max(self._leases.get(node, asked_at), asked_at)
 
     @property
@@ -43,9 +43,9 @@ class Locks:
         return self._leases.keys() >= self.neighbours.keys()
 
     def renewed(self, now: float) -> None:
-        """Notes that the locks have just been asked for."""
+        """Records that the locks have just been requested."""
         self.renew_at = now + self._renew_s
 
     def hold_until(self) -> float:
-        """Returns until when a decision may be made: the locks must hold until the messages about it have arrived."""
+        """Returns the latest time for a decision: the locks must hold until the messages about it have arrived."""
         return min(self._leases.values(), default=math.inf) + self._lease_s - self._renew_s

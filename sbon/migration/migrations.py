@@ -1,6 +1,6 @@
-"""All migrations of one host: those that it coordinates, receives, or keeps still for. Connects the machines of `sbon.migration` with the
-engine and with other hosts. The optimisers, `sbon.rearranging.leaving` and a person's request (`sbon_agent.control_requests`) start
-migrations here.
+"""All migrations that one host takes part in: as the old host, as the new host, or as a neighbour. Connects the machines of
+`sbon.migration` with the engine and with other hosts. The optimisers, `sbon.rearranging.leaving` and a person's request
+(`sbon_agent.control_requests`) start migrations here.
 """
 
 from collections.abc import Callable
@@ -86,7 +86,7 @@ class Migrations:
         if instance.stays_for:
             return instance.stays_for
         if not all(output.told for output in instance.outputs.values()):
-            return "its consumers have not yet been told whose their inputs are"
+            return "its consumers have not yet been told which operator feeds them"
         return "" if self.may_be_rewired(operator) else "it or a neighbour is moving already"
 
     def may_be_rewired(self, operator: OperatorId) -> bool:
@@ -99,9 +99,7 @@ class Migrations:
 
     @property
     def departing(self) -> int:
-        """Number of operators on their way to other hosts, including those that have arrived but of which not all neighbours have been
-        told.
-        """
+        """Number of operators on their way to other hosts, including those that have arrived and not all of whose neighbours know it."""
         return len(self._leaving)
 
     @property
@@ -124,7 +122,7 @@ class Migrations:
     def gives_way(self, operator: OperatorId, lost: OperatorId) -> bool:
         """Calls off the move of an operator beside one that begins anew. Returns False if it moves nevertheless."""
         if operator in self._leaving:
-            self._leaving[operator].refused(f"{lost} beside it begins anew")
+            self._leaving[operator].refused(f"its neighbour {lost} begins anew")
         return operator not in self._leaving
 
     def migrate(
@@ -222,11 +220,11 @@ class Migrations:
                     self._directory.reach((node,), partial(_answer, respond) if grants else lambda problem: None)
 
     def holder(self, operator: OperatorId) -> NodeId | None:
-        """Returns the host for whose migration of this operator neighbours here are locked."""
+        """Returns the host that moves this operator, and has locked its neighbours here."""
         return self._neighbour.holder(operator)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
-        """Returns the host that moves an operator to here, and the epoch."""
+        """Returns the host that moves an operator here, and the epoch of the move."""
         return self._arrivals.coordinator(operator)
 
     def _arrived(self, instance: Instance) -> None:

@@ -1,16 +1,16 @@
-"""The part of a host beside a migration: its operators keep still while one that they have links with moves. A machine without I/O.
+"""A neighbouring host's part in a migration: its operators do not move while one that they have links with moves. A machine without I/O.
 
 The host that moves an operator (`sbon.migration.coordinator`) asks for a lock on all operators here that have links with it, and asks again
 long before the lock ends. One host gives many locks, one for each operator that moves; the table is for one of them.
 
-    FREE    nobody has asked, or what was promised has ended
-    LOCKED  the operators beside the one that moves do not move, and the host that it goes to has been named at their ends of the links
+    FREE    nobody has asked, or the lock has ended
+    LOCKED  the neighbours of the moving operator do not move, and its new host has been named at their ends of the links
 
-    FREE -> LOCKED -> FREE   lock, then unlock by the one who holds it, or the end of the lease
+    FREE -> LOCKED -> FREE   lock, then unlock by its holder, or the end of the lease
          LOCKED -> LOCKED    locked again: renewed, or taken over by a later holder
 
 Invariants: only operators with a link to the moving one are locked. A lock ends by itself, so that a coordinator that has crashed holds
-nothing for ever; the name of the new host stays then, since the operator may have moved there.
+nothing for ever. The name of the new host stays then, since the operator may have moved there.
 """
 
 from collections.abc import Container
@@ -26,7 +26,7 @@ from sbon.wire.migration import Lock, Unlock
 
 
 class Promise(Enum):
-    """The promise of a neighbouring host about one operator that moves."""
+    """The state of a neighbouring host's lock for one operator that moves."""
 
     FREE = "free"
     LOCKED = "locked"
@@ -41,7 +41,7 @@ TABLE = Transitions(
 
 
 class NameNext(msgspec.Struct, frozen=True):
-    """Note at our ends of an operator's links that it may run on `node` from `epoch` on."""
+    """Note at this host's ends of an operator's links that the operator may run on `node` from `epoch` on."""
 
     operator: OperatorId
     node: NodeId
@@ -49,7 +49,7 @@ class NameNext(msgspec.Struct, frozen=True):
 
 
 class UnnameNext(msgspec.Struct, frozen=True):
-    """Drop the hosts that `holder` has named, at our ends of an operator's links."""
+    """Drop the hosts that `holder` has named at this host's ends of an operator's links."""
 
     operator: OperatorId
     holder: NodeId
@@ -91,7 +91,7 @@ class Neighbour:
         self._given: dict[OperatorId, _Given] = {}
 
     def promise(self, moving: OperatorId, now: float) -> Promise:
-        """Returns what is promised for an operator that moves."""
+        """Returns the state of the lock for an operator that moves."""
         given = self._given.get(moving)
         return Promise.LOCKED if given is not None and given.until > now else Promise.FREE
 
@@ -102,7 +102,7 @@ class Neighbour:
 
         Parameters
         ----------
-        beside : operators here that have a link with the moving one; these are locked, whichever the message names
+        beside : operators here that have a link with the moving one; these are locked, whatever the message names
         here, leaving : operators on this host, and those of them that move away
 
         Raises
@@ -117,7 +117,7 @@ class Neighbour:
                 raise MigrationError(f"{operator} is not on {self._me}")
         if ask.lease_s > self._lease_s_max:
             longest = f"{self._me} gives {self._lease_s_max:g} s at most (migration.lease_s_max)"
-            raise MigrationError(f"operators are to keep still for {ask.lease_s:g} s, and {longest}")
+            raise MigrationError(f"a lock of {ask.lease_s:g} s was requested, and {longest}")
         self._end_leases(now)
         given = self._given.get(ask.operator)
         renewed = given is not None and bool(beside) and set(beside) <= set(given.operators)
@@ -144,7 +144,7 @@ class Neighbour:
         return None if given is None else given.holder
 
     def keeps_still(self, operator: OperatorId, now: float) -> bool:
-        """Tells whether an operator may not move now. Several migrations may lock the same one."""
+        """Tells whether an operator must not move now. Several migrations may lock the same operator."""
         return any(operator in given.operators and given.until > now for given in self._given.values())
 
     def _end_leases(self, now: float) -> None:

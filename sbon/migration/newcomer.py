@@ -1,8 +1,8 @@
 """The new host's part of a migration: keeps room for an operator, takes its state, and runs it when told. A machine without I/O.
 
     COMING      room is kept; pieces of the state come, and are taken one at a time, in order
-    INSTALLING  the last one has been taken, and the engine makes the operator
-    INSTALLED   it is whole, and does not run yet
+    INSTALLING  the last piece has been taken, and the engine makes the operator
+    INSTALLED   the operator is whole, and does not run yet
     RUNNING     the migration is committed: the coordinator says so, or the first batch shows it
     DROPPED     the migration is off
 
@@ -12,9 +12,9 @@
        INSTALLED -> DROPPED       the coordinator has restarted and forgotten it, and nobody else gives the word to run
        any of the three           ten minutes without a piece
 
-Invariants: it never runs before it is whole, and never after it has been dropped. What is whole stays when the coordinator is gone: the
-operators upstream may have been told that it runs here, and then their next batch shows it. In silence the coordinator is asked what has
-become of the migration.
+Invariants: the operator never runs before it is whole, and never after it has been dropped. When it is whole, it stays even if the
+coordinator is gone: the operators upstream may have been told that it runs here, and then their next batch shows it. After a silence the
+coordinator is asked what has become of the migration.
 """
 
 import math
@@ -33,11 +33,11 @@ from sbon.types import NodeId, OperatorId
 from sbon.wire.migration import Activate, Prepare, StateChunk
 
 ORPHAN_S = 600.0
-"""A prepared operator is dropped after no piece of it has come for this long, in seconds: the coordinator has crashed or been given up."""
+"""Time without a piece after which an operator is dropped, in seconds: the coordinator has crashed, or has given the move up."""
 FORGOTTEN_S = 10.0
-"""An operator that is whole is dropped this long after its coordinator said, after a restart, that it knows of no move, in seconds. By then
-the owner of the query, which asks after its operators each `engine.report_interval_s`, has given the word to run if it had heard of the
-move, unless it cannot be reached. Until then it makes the operator nowhere else."""
+"""Time, in seconds, after which a whole operator is dropped once its coordinator, after a restart, has said that it knows of no move. By
+then the owner of the query, which asks about its operators each `engine.report_interval_s`, has given the word to run if it had heard of
+the move, unless it cannot be reached. Until then the owner makes the operator nowhere else."""
 LOOK_S = 1.0
 """Seconds between two renewals of the room that is kept and of the connections."""
 QUEUED_BYTES_MAX = 64 * 2**20
@@ -82,7 +82,7 @@ TABLE = Transitions(
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Load what the operator needs and connect to the hosts that it feeds; then answer whether it may come."""
+    """Load the modules that the operator needs and connect to the hosts of its consumers; then answer whether it may come."""
 
     feeds: tuple[NodeId, ...]
 
@@ -94,7 +94,7 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Install(msgspec.Struct, frozen=True):
-    """Make the operator, which does not run yet, and add it if the stage is INSTALLING still; then call `installed` or `not_taken`."""
+    """Make the operator, which does not run yet, and add it if the stage is still INSTALLING; then call `installed` or `not_taken`."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -104,11 +104,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class KeepRoom(msgspec.Struct, frozen=True):
-    """Reserve the room for the operator anew."""
+    """Renew the reservation of room for the operator."""
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """Keep the connections to the hosts that it feeds open."""
+    """Keep the connections to the hosts of the operator's consumers open."""
 
     feeds: tuple[NodeId, ...]
 
@@ -174,11 +174,11 @@ class Newcomer:
         return self.stage in (Stage.INSTALLED, Stage.RUNNING)
 
     def start(self) -> list[Action]:
-        """Begins: there is room for it."""
+        """Begins, as there is room for the operator."""
         return [Load(self._feeds)]
 
     def prepared_again(self, now: float) -> list[Action]:
-        """Handles the same question once more: the answer to the first one was lost, or the question came twice."""
+        """Handles a repeated `Prepare`: the answer to the first one was lost, or the message came twice."""
         return [Load(self._feeds)] if self._takes("prepared_again") else []
 
     def piece(self, message: StateChunk, now: float) -> list[Action]:
@@ -189,7 +189,7 @@ class Newcomer:
         LinkError
             It must be sent again.
         LocalProtocolError
-            It does not fit those before.
+            It does not fit the pieces before.
         """
         if not self._takes("piece"):
             return []
@@ -205,7 +205,7 @@ class Newcomer:
         return self._take_next(now)
 
     def taken(self, seconds: float, now: float, *, is_built: bool) -> list[Action]:
-        """Records that a piece has been added to the state, which took a thread so long; `is_built`: those after it are input."""
+        """Records that a piece has been added to the state, which took a thread `seconds`; `is_built`: later pieces are input."""
         if not self._takes("taken"):
             return []
         assert self._taking is not None
@@ -224,7 +224,7 @@ class Newcomer:
         return [self._applied()]
 
     def not_taken(self, reason: str, now: float) -> list[Action]:
-        """Records that a piece, or the whole state, is of no use here."""
+        """Drops the operator: a piece, or the whole state, cannot be used here."""
         return self._drop("not_taken", reason)
 
     def word(self, message: Activate, now: float) -> list[Action]:
@@ -265,13 +265,13 @@ class Newcomer:
         return [] if self.may_be_committed else self._drop("call_off", "this host takes no more operators")
 
     def coordinator_gone(self, node: NodeId, now: float) -> list[Action]:
-        """Drops what a failed or departed coordinator had not sent in full: it was not committed, and never will be."""
+        """Drops an operator that a failed or departed coordinator had not sent in full: the move was not committed, and never will be."""
         if node != self.coordinator or self.may_be_committed:
             return []
         return self._drop("coordinator_gone", f"{node} is gone")
 
     def wake(self, now: float) -> list[Action]:
-        """Takes the piece that has waited for its turn; renews what is kept, and asks after silence."""
+        """Takes the piece that has waited for its turn, renews room and connections, and asks the coordinator after a silence."""
         if not self._takes("wake"):
             return []
         actions = self._take_next(now) if now >= self._take_at else []

@@ -26,7 +26,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class PieceSender:
-    """The old host's end.
+    """The sending end, on the old host.
 
     Parameters
     ----------
@@ -57,8 +57,7 @@ class PieceSender:
         return self._held[0].index if self._held else self._next
 
     def again(self) -> tuple[Piece, ...]:
-        """Returns the pieces to send again after the connection, or an answer, was lost. Their first sending time no longer tells about
-        the path."""
+        """Returns the pieces to send again after the connection, or an answer, was lost. Their answers no longer measure the path."""
         self._again_below = self._next
         return tuple(self._held)
 
@@ -88,13 +87,13 @@ class Turn(Enum):
 
     TAKE = "take"
     WAIT = "wait"
-    """It was received but not applied yet: acknowledge it then."""
+    """It was received but not applied yet: acknowledge it once it is."""
     ANSWER = "answer"
     """It was applied already: acknowledge again, since the first answer was lost."""
 
 
 class PieceReceiver:
-    """The new host's end.
+    """The receiving end, on the new host.
 
     Parameters
     ----------
@@ -129,7 +128,7 @@ class PieceReceiver:
         if index < self._taken:
             return Turn.WAIT
         if self._ended:
-            raise LocalProtocolError(f"state of {self._operator}: piece {index} behind the last one, {self._taken - 1}")
+            raise LocalProtocolError(f"state of {self._operator}: piece {index} after the last one, {self._taken - 1}")
         if index > self._taken:
             raise LinkError(f"state of {self._operator}: piece {index}, expected {self._taken}")
         if self._bytes + size_bytes > self._bytes_max:

@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 def metered(host: Executor, work: Callable[[], T]) -> tuple[T, float]:
-    """Runs some work; returns its result and the processor time in seconds.
+    """Runs some work; returns its result and its processor time in seconds.
 
-    Elapsed time would slow down the migration away from an overloaded host.
+    Pacing by elapsed time would slow down migrations away from an overloaded host.
     """
     meter = host.meter()
     try:
@@ -37,7 +37,7 @@ def metered(host: Executor, work: Callable[[], T]) -> tuple[T, float]:
 
 
 class Sending:
-    """One copy; `told` gets what its machine has to tell the coordinator, and `failed` why the copy cannot continue."""
+    """One copy. `told` gets the machine's actions for the coordinator, `failed` the reason why the copy cannot continue."""
 
     def __init__(
         self,

@@ -1,14 +1,14 @@
-"""The format in which an operator travels: its state, the input that it received while that was sent, and the engine's record of it.
+"""The format in which an operator travels: its state, the input that it received while the state was sent, and the engine's record of it.
 
-A snapshot is a sequence of pieces. The first one has a head with the version of the format, which covers all pieces, and the name of an
-earlier snapshot where this one has only what has changed since; no release makes such a one yet. Then come
+A snapshot is a sequence of pieces. The first piece has a head: the version of the format of all pieces, and the name of an earlier
+snapshot if this one has only the changes since; no release makes such snapshots yet. Then come
 
     the state at one instant   its head and its frames, cut (Begin, Slice), or cut bytes where it has no frames (Opaque); Whole ends it
     input since then           call by call (Calls): the copy repeats them and discards the answers, which works because an operator's
                                results and state depend on its input alone
     the engine's record        cut (Rest), with the operator at rest: `Record`, encoded
 
-An operator without state has a record alone.
+An operator without state has only a record.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -118,9 +118,9 @@ class InputRecord(msgspec.Struct, frozen=True, array_like=True):
     """Rows that the operator had made when it had processed the last batch."""
     made_of_it: Origins | None = None
     origins: Origins | None = None
-    """Rows processed by their origin (`sbon.links.origins`), and made of this one; None if that is not known."""
+    """Rows processed, by origin (`sbon.links.origins`); `made_of_it`: rows made of this input. None if unknown."""
     made_by_origin: RowsByOrigin | None = None
-    """Rows made of each origin, of each part if the operator deals them; None if that is not known, or it does not pass origins on."""
+    """Rows made of each origin, of each part if the operator deals them; None if unknown, or if it does not pass origins on."""
 
 
 class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -144,9 +144,9 @@ class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
     skips: Origins = ()
     """`skip_rows` by origin."""
     is_whole: bool = False
-    """It has been given all that the operator has made."""
+    """True if it has been given all rows that the operator has made."""
     by_origin: RowsByOrigin | None = None
-    """With `made`: rows that the target has taken and made of each origin (`sbon.wire.links.Acknowledge`); None if not known."""
+    """With `made`: rows that the target has taken and made of each origin (`sbon.wire.links.Acknowledge`); None if unknown."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -166,7 +166,7 @@ class Record(msgspec.Struct, frozen=True):
     batches_in: Count
     migrations: Epoch
     costs: OperatorCosts | None = None
-    """Cost on the old host, from which the new one goes on."""
+    """Cost on the old host, which the new host starts from."""
     missed: MissedRows | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -216,7 +216,7 @@ class Reader:
         Raises
         ------
         RemoteProtocolError
-            The bytes are no piece, or the snapshot is of a version, or continues one, that is not known here.
+            The bytes are no piece, the snapshot has an unknown version, or it continues a snapshot that is not here.
         """
         try:
             if self._begun:

@@ -1,7 +1,7 @@
 """Cuts the state of a running operator into the pieces of a snapshot (`sbon.migration.snapshot`) on the old host of a migration, and puts
-it together on the new one.
+them together on the new one.
 
-The work runs on executor threads; an `InputLog` is all that they share with the event loop.
+The work runs on executor threads, which share only an `InputLog` with the event loop.
 """
 
 from collections import deque
@@ -35,11 +35,11 @@ class InputLog:
     def __init__(self) -> None:
         self._calls: deque[tuple[int, int, pl.DataFrame | None, int]] = deque()
         self.added_bytes = 0
-        """Total ever added; only the operator's thread changes it."""
+        """Bytes ever added; only the operator's thread changes this."""
         self.added_calls = 0
-        """Total ever added; only the operator's thread changes it."""
+        """Calls ever added; only the operator's thread changes this."""
         self.taken_bytes = 0
-        """Total ever taken out; only the event loop changes it."""
+        """Bytes ever taken out; only the event loop changes this."""
 
     @property
     def size_bytes(self) -> int:
@@ -131,7 +131,7 @@ class Assembly:
         return self._operator is not None
 
     def load(self) -> None:
-        """Loads what the operator needs, on an executor thread.
+        """Loads the modules that the operator needs, on an executor thread.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Assembly:
         Raises
         ------
         RemoteProtocolError
-            The bytes are not a piece of a version that is known here, or do not fit those before.
+            The bytes are not a piece of a version that is known here, or do not fit the pieces before.
         """
         piece = self._reader.part(data)
         match piece:

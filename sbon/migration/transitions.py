@@ -1,7 +1,7 @@
 """Tables of transitions: for each state of a machine, the events that it takes there, and the states that may follow.
 
-A machine asks its table before it acts. What the table does not have is late, repeated, or for somebody else, and changes nothing. Tests
-step through the same table, state by state and event by event.
+A machine asks its table before it acts. An event that the table does not have is late, repeated, or meant for somebody else, and changes
+nothing. Tests step through the same table, state by state and event by event.
 """
 
 from collections.abc import Mapping
