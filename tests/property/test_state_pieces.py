@@ -70,7 +70,7 @@ def test_every_piece_is_taken_once_and_in_order(window: int, pieces: int, events
 def test_nothing_comes_behind_the_last_piece():
     receiver = make_receiver()
     assert receiver.arrived(0, True, 5) is Turn.TAKE
-    with pytest.raises(LocalProtocolError, match="behind the last"):
+    with pytest.raises(LocalProtocolError, match="after the last"):
         receiver.arrived(1, False, 5)
 
 

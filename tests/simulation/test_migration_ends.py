@@ -86,7 +86,7 @@ def test_the_new_host_has_it_no_more_when_the_word_to_run_comes_again(world: Wor
     host.execution.migrations.migrate(join, world.nodes[OTHER], "tried by the test", records.append)
     world.run_until(lambda: bool(records), 25.0, "an end")
     assert records[0].committed
-    assert "no more" in records[0].outcome
+    assert "no longer" in records[0].outcome
     assert Phase.COMMITTING.value in records[0].phases
 
 

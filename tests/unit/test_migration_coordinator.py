@@ -279,7 +279,7 @@ def test_a_new_host_that_has_it_no_more_ends_a_decided_migration():
     *_, ended = machine.told("owner", 6.0)
     assert isinstance(ended, Ended)
     assert ended.committed
-    assert "no more" in ended.reason
+    assert "no longer" in ended.reason
 
 
 def test_before_the_decision_a_new_host_cannot_say_that_it_has_it_no_more():

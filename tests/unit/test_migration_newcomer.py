@@ -156,7 +156,7 @@ def test_pieces_are_taken_once_and_answered_as_often_as_they_come():
     with pytest.raises(LinkError, match="piece 2, expected 1"):
         machine.piece(chunk(2), 0.5)
     machine.piece(chunk(1, last=True), 0.6)
-    with pytest.raises(LocalProtocolError, match="behind the last"):
+    with pytest.raises(LocalProtocolError, match="after the last"):
         machine.piece(chunk(2), 0.7)
 
 
