@@ -106,7 +106,7 @@ def show_model(runs: dict[str, Any], summary: dict[str, Any]) -> None:
         ]
         for name, one in runs.items()
     ]
-    titles = ("load", "mean", "measured", "p99", "measured", "error", "of p99")
+    titles = ("load", "mean", "seen", "p99", "seen", "error", "of p99")
     print_table((Column("run"), *(Column(title, right=True) for title in titles)), rows)
     print_note(
         f"  mean within 10 %: {summary['mean_within_10_percent']} of {summary['runs']} (worst {summary['mean_worst']:.1%}); "

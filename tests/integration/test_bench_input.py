@@ -97,7 +97,7 @@ def test_the_limits_are_those_of_the_same_rows(form, tmp_path):
     [[path]] = write_workload(tmp_path, "W1", form, 3_000)
     assert polars_thread(form, [path], 3_000).wall_s > 0
     assert cat([path]).wall_s > 0
-    with pytest.raises(SbonError, match=f"polars has read 3000 rows of {path.name} and its like, expected 2999"):
+    with pytest.raises(SbonError, match=f"polars has read 3000 rows from {path.name} and the other files, expected 2999"):
         polars_thread(form, [path], 2_999)
     with pytest.raises(SbonError, match="cat ended with 1"):
         cat([tmp_path / "missing"])

@@ -113,5 +113,5 @@ def test_a_small_run_that_took_longer_than_the_large_one_is_run_again() -> None:
     took = iter([Took(10, 3.0, 1.0), Took(100, 2.0, 2.0), Took(10, 1.0, 1.0), Took(100, 4.0, 3.0)])
     assert _difference("sbon", lambda _: next(took), few, many) == Took(90, 3.0, 2.0)
     took = iter([Took(10, 3.0, 1.0), Took(100, 2.0, 2.0)] * ATTEMPTS)
-    with pytest.raises(SbonError, match="sbon: 10 rows took longer than 100, 3 times: take more rows"):
+    with pytest.raises(SbonError, match="sbon: 10 rows took longer than 100, 3 times: use more rows"):
         _difference("sbon", lambda _: next(took), few, many)
