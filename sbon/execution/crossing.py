@@ -148,7 +148,7 @@ def both_passed(change: PlanChange, instance: Instance, incoming: Input, waterma
     """Tells whether all inputs of a sink have passed the event time of a change, after a batch of `incoming` that takes the sink to
     `watermark_us`.
 
-    An input whose source is lost has not: rows may still come from the operator that is made again in its place.
+    An input whose source is lost has not passed it: rows may still come from the operator that is made again in its place.
     """
     at_us = change.at_us
     if at_us is None:

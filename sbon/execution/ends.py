@@ -121,7 +121,7 @@ class Input(End):
             self.reply = Reply(node, epoch, send)
 
     def begins_anew(self, node: NodeId, epoch: int) -> None:
-        """Connects the input to a source that has begun anew, on any host. Batches that have come before stay."""
+        """Connects the input to a source that has been made again, on any host. Batches that have come before stay."""
         self.receiver.link, self.from_former = self.link.id, self.receiver.received
         self.moved(node, epoch)
         self.named.clear()
@@ -226,7 +226,7 @@ class Output(End):
         self.row_rate = Rate()
 
     def begins_anew(self, node: NodeId, epoch: int) -> None:
-        """Connects the output to a target that has begun anew, on any host."""
+        """Connects the output to a target that has been made again, on any host."""
         self.sender.link = self.link.id
         self.moved(node, epoch)
         self.named.clear()

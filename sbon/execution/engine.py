@@ -63,7 +63,7 @@ class Engine(Protocol):
 
         Parameters
         ----------
-        taken_up : the point from which an operator goes on that begins anew after a crash
+        taken_up : the point from which an operator goes on that is made again after a crash
         """
 
     def begin(self, instance: Instance) -> None:

@@ -35,7 +35,7 @@ class State(Enum):
     """The record for the new host has been read: nothing may be added to the operator here until it has moved, or the move is called
     off."""
     PREPARED = "prepared"
-    """It has arrived from another host and waits for the word to run."""
+    """It has arrived from another host and waits for the command to run."""
     FINISHING = "finishing"
     """A sink that has received every row and puts its result in place."""
     FINISHED = "finished"
@@ -46,7 +46,7 @@ class State(Enum):
 
     @property
     def told(self) -> str:
-        """Returns the word for people and other hosts, who need no finer distinction.
+        """Returns the state for people and other hosts, who need no finer distinction.
 
         Examples
         --------
@@ -70,7 +70,7 @@ class Event(Enum):
     BUILT = "built"
     SINK_BUILT = "built, a sink"
     BEGIN = "the query begins"
-    RUN = "word to run, or the first batch"
+    RUN = "command to run, or the first batch"
     REST = "it is to rest"
     IDLE = "its batch is done"
     FORK = "its state is to be copied"

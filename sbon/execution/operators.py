@@ -95,7 +95,7 @@ class Operators:
         self._engine.instantiate(instance, done=made, taken_up=taken_up)
 
     def _go_on_anew(self, instance: Instance) -> None:
-        """Raises the watermark of an operator that begins anew to that of its inputs, and asks its feeders for unacknowledged batches."""
+        """Raises the watermark of an operator that was made again to its inputs' watermark, and asks feeders for unacknowledged batches."""
         least_us = instance.watermark_without_lost(lambda node: None) if len(instance.inputs) > 1 else instance.watermark_in_us
         if least_us is not None and least_us > instance.watermark_us and instance.operator is not None:
             self._engine.advance(instance, least_us)

@@ -75,7 +75,7 @@ def _take_from(links: Links, message: Refeed) -> tuple[NodeId, LinkId]:
         raise LocalProtocolError(f"operator {message.end.link.target} has no link {message.lost}")
     instance, old = found
     if renewals(old.link.id) >= renewals(name):
-        raise LocalProtocolError(f"link {name} has begun anew since, as {old.link.id}")
+        raise LocalProtocolError(f"link {name} has been replaced since, by {old.link.id}")
     if instance.id != message.end.link.target:
         raise LocalProtocolError(f"link {message.lost} leads to {instance.id}, not to {message.end.link.target}")
     if old.byte_rate.per_s > 0 or old.queue or instance.busy:

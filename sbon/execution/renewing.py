@@ -1,4 +1,4 @@
-"""A living neighbour's part in a recovery: turns its end of a link to the operator that runs anew, and says how far the lost one was.
+"""A living neighbour's part in a recovery: turns its end of a link to the operator that is made again, and says how far the lost one was.
 
 The home of a query asks for it (`Renew`, docs/recovery.md).
 """
@@ -37,7 +37,7 @@ def renew(
 
     Parameters
     ----------
-    gives_way : calls off the move of an operator beside one that begins anew; returns False if it moves nevertheless
+    gives_way : calls off the move of an operator whose neighbour is made again; returns False if it moves nevertheless
     advance : raises the watermark of an idle operator without a batch
 
     Raises
@@ -54,7 +54,7 @@ def renew(
     if not gives_way(instance.id, lost) or instance.state not in STEADY:
         raise LocalProtocolError(f"operator {instance.id} is {instance.state.value}, or about to move")
     if renewals(end.link.id) > renewals(link.id):
-        raise LocalProtocolError(f"link {link.id} has begun anew since, as {end.link.id}")
+        raise LocalProtocolError(f"link {link.id} has been replaced since, by {end.link.id}")
     return _gives(flow, instance, end, message) if isinstance(end, Output) else _takes(flow, instance, end, advance, message)
 
 
@@ -83,7 +83,7 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
 def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[Instance, int], None], message: Renew) -> Renewed:
     if incoming.link.id != message.end.link.id or incoming.node != message.end.node:
         link = msgspec.structs.replace(incoming.link, id=message.end.link.id, source=message.end.link.source)
-        is_behind = message.end.after > incoming.receiver.received  # the source was away when this operator began anew
+        is_behind = message.end.after > incoming.receiver.received  # the source was away when this operator was made again
         if is_behind and (instance.busy or incoming.queue):
             raise LocalProtocolError(f"operator {instance.id} still works on batches that came by {incoming.link.id} before")
         renew_input(flow, instance, incoming, link, message.end.node, message.end.epoch)
@@ -155,7 +155,7 @@ def _made_of_origins(instance: Instance) -> list[tuple[int, ...]] | None:
 
 
 def renew_input(flow: Links, instance: Instance, incoming: Input, link: LinkSpec, node: NodeId, epoch: int) -> None:
-    """Gives an input another id: the operator that feeds it runs anew, on `node`. Batches that arrive under the old id are refused."""
+    """Gives an input another id: the operator that feeds it is made again, on `node`. Batches that arrive under the old id are refused."""
     before = incoming.link.id
     flow.drop_input(before)
     inputs = list(instance.inputs.values())
@@ -168,7 +168,7 @@ def renew_input(flow: Links, instance: Instance, incoming: Input, link: LinkSpec
 
 
 def renew_output(flow: Links, instance: Instance, output: Output, link: LinkSpec, node: NodeId, epoch: int) -> None:
-    """Gives an output another id: the operator that it feeds runs anew, on `node`. Unacknowledged batches are sent there.
+    """Gives an output another id: the operator that it feeds is made again, on `node`. Unacknowledged batches are sent there.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def renew_output(flow: Links, instance: Instance, output: Output, link: LinkSpec
 
 
 def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
-    """Gives an operator that begins anew after a crash the figures with which it goes on."""
+    """Gives an operator that is made again after a crash the figures with which it goes on."""
     instance.epoch = taken_up.epoch
     for user in taken_up.users:
         if user.query not in instance.users:
@@ -208,7 +208,7 @@ def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
 
 
 def ask_again(me: NodeId, outgoing: Outgoing, instance: Instance) -> None:
-    """Asks the feeders of an operator that begins anew here to send on."""
+    """Asks the feeders of an operator that has been made again here to send on."""
     for incoming in instance.inputs.values():
         message = incoming.acknowledgement(resume=True, passes=instance.passes)
         if incoming.node == me:

@@ -15,7 +15,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Most rows of such a batch or slice, however little they cost. More: more memory for batches in progress."""
     batch_interval_min_s: float = 0.001
     """Shortest pause between two batches of one source; the first row after a pause leaves at once. Shorter: fresher answers, more batches
-    for the same rows. The actual pause grows with the cost of a batch here, unless that had thousands of rows, with the load of the
+    for the same rows. The actual pause grows with the cost of a batch here, unless it had thousands of rows, with the load of the
     machine, and with the time until a batch is acknowledged, so that slow sources overload neither the machine nor a slow link."""
     batch_interval_s: float = 0.05
     """Longest pause between two batches of one source. Shorter: fresher answers on a busy machine. Longer: larger batches, less work for

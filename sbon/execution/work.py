@@ -95,7 +95,7 @@ class Task(msgspec.Struct, eq=False):
     make: "Callable[[], Polled] | None" = None
     """Makes the batch that the source has promised; None if it is to be polled."""
     now: float = 0.0
-    """When the task began, by the monotonic clock; for those of sources and of operators with `waiting.misses`."""
+    """When the task began, by the monotonic clock; only for tasks of sources and of operators with `waiting.misses`."""
     given: Rows | None = None
     """The rows of `polled`, if they are there already."""
     ahead: Sequence[Ahead] = ()

@@ -82,7 +82,7 @@ class Log(Protocol):
 
     @property
     def work_bytes(self) -> int:
-        """Returns the work that repeating what waits needs, in bytes of rows in large calls."""
+        """Returns the work of repeating the input that waits, in bytes of rows in large calls."""
 
 
 class Fork(msgspec.Struct, frozen=True):

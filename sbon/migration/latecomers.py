@@ -46,7 +46,7 @@ def check_unexpected_piece(message: StateChunk, me: NodeId, here_epoch: int | No
 
 
 def check_unexpected_word(message: Activate, me: NodeId, here_epoch: int | None, gone_epoch: int | None) -> None:
-    """Checks the word to run for an operator that is not on its way here in this epoch; it is a repetition if the operator has run here.
+    """Checks the command to run for an operator that is not on its way here in this epoch; it is a repetition if the operator has run here.
 
     Parameters
     ----------

@@ -120,9 +120,9 @@ class Migrations:
         return operator in self._leaving
 
     def gives_way(self, operator: OperatorId, lost: OperatorId) -> bool:
-        """Calls off the move of an operator beside one that begins anew. Returns False if it moves nevertheless."""
+        """Calls off the move of an operator whose neighbour is made again. Returns False if it moves nevertheless."""
         if operator in self._leaving:
-            self._leaving[operator].refused(f"its neighbour {lost} begins anew")
+            self._leaving[operator].refused(f"its neighbour {lost} is made again")
         return operator not in self._leaving
 
     def migrate(

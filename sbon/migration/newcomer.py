@@ -9,7 +9,7 @@
     COMING -> INSTALLING -> INSTALLED -> RUNNING
        the first two -> DROPPED   the coordinator abandons it or is gone, the operator's queries end, this host leaves, a piece is wrong
        INSTALLED -> DROPPED       the coordinator abandons it, the queries end
-       INSTALLED -> DROPPED       the coordinator has restarted and forgotten it, and nobody else gives the word to run
+       INSTALLED -> DROPPED       the coordinator has restarted and forgotten it, and nobody else says that it is to run
        any of the three           ten minutes without a piece
 
 Invariants: the operator never runs before it is whole, and never after it has been dropped. When it is whole, it stays even if the
@@ -36,7 +36,7 @@ ORPHAN_S = 600.0
 """Time without a piece after which an operator is dropped, in seconds: the coordinator has crashed, or has given the move up."""
 FORGOTTEN_S = 10.0
 """Time, in seconds, after which a whole operator is dropped once its coordinator, after a restart, has said that it knows of no move. By
-then the owner of the query, which asks about its operators each `engine.report_interval_s`, has given the word to run if it had heard of
+then the owner of the query, which asks about its operators each `engine.report_interval_s`, has told it to run if the owner had heard of
 the move, unless it cannot be reached. Until then the owner makes the operator nowhere else."""
 LOOK_S = 1.0
 """Seconds between two renewals of the room that is kept and of the connections."""
@@ -281,7 +281,7 @@ class Newcomer:
         if now >= self._silent_until:
             return [*actions, *self._drop("wake", f"no piece of it has come for {ORPHAN_S:g} s")]
         if now >= self._forgotten_until:
-            return [*actions, *self._drop("wake", f"{self.coordinator} has restarted, and nobody gave the word to run")]
+            return [*actions, *self._drop("wake", f"{self.coordinator} has restarted, and nobody told the operator to run")]
         if self.stage is not Stage.INSTALLED:
             actions.append(KeepRoom())  # a reservation may expire during a copy
         actions.append(Reach(self._feeds))

@@ -252,7 +252,7 @@ class Healing:
         """Reason why lost operators cannot be made again now; empty if there is none."""
         self.account = Account()
         self.over: set[OperatorId] = set()
-        """Operators that are gone, and whose consumers have had everything."""
+        """Operators that are gone and no longer needed."""
         self.unmade: dict[OperatorId, OperatorReport] = {}
         """Last reports of other queries' operators that are gone and not made again, because those queries have finished."""
         self.others: dict[OperatorId, tuple[User, ...]] = {}
@@ -288,7 +288,7 @@ class Healing:
             self.positions.pop(report.id, None)
 
     def begins_anew(self) -> int:
-        """Returns a new epoch, used by nothing else, for an operator or a link of the query that begins anew."""
+        """Returns a new epoch, used by nothing else, for an operator that is made again or a link that is replaced."""
         self.attempted = next_generation(self.attempted)
         return self.attempted
 

@@ -1,4 +1,4 @@
-"""Finds out whether an owner that has restarted may run a query anew, because nobody has its record. A machine without I/O.
+"""Finds out whether an owner that has restarted may start a query again, because nobody has its record. A machine without I/O.
 
     asking      the holders of the record are asked for their promise
     free        a majority of each set has promised: nobody else can own the query under its id

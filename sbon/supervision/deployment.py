@@ -60,7 +60,7 @@ class Assignment(msgspec.Struct, frozen=True):
     nodes: Mapping[OperatorId, NodeId]
     """Host of every operator that is made for the query."""
     reused: Mapping[OperatorId, tuple[OperatorId, NodeId]]
-    """The running operator that replaces an operator of the plan, and its host. Operators that feed only replaced ones are in no table."""
+    """The running operator, and its host, that replaces an operator of the plan. Operators that feed only replaced ones are left out."""
     chosen: frozenset[NodeId] = frozenset()
     """Hosts that the optimiser chose, as opposed to those that operators are pinned to."""
     delay_slack_ms: float | None = None

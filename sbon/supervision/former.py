@@ -33,7 +33,7 @@ class Former:
     Parameters
     ----------
     save : as for `sbon.supervision.ownership.Ownership`
-    owners : hears that this agent owns the queries that it runs anew, so that the operators of a former owner are ended
+    owners : hears that this agent owns the queries that it starts again, so that the operators of a former owner are ended
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Former:
         self._save = save
         self._owners = owners
         self.anew: dict[QueryId, int] = {}
-        """Queries of a former process that this one runs anew, with the epochs of the claims."""
+        """Queries of a former process that this one starts again, with the epochs of the claims."""
         self.inherited: frozenset[QueryId] = frozenset()
         """Queries of other agents that a former process had taken over, as long as their owner is unknown."""
         self._unknown: dict[QueryId, int] = {}

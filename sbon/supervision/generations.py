@@ -7,7 +7,7 @@ GENERATIONS = 2**16
 
 
 def generation(epoch: int) -> int:
-    """Returns how often an operator with this epoch has begun anew.
+    """Returns the generation of an epoch: 0 until a recovery makes the operator again.
 
     Examples
     --------

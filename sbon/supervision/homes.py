@@ -198,7 +198,8 @@ def _row(query: QueryId, home: NodeId, state: HomeState, entry: Entry | None, ho
 
 
 def still_doubted(doubts: Mapping[str, Doubt], found: Claims) -> dict[str, Doubt]:
-    """Returns the doubts that remain, given the queries that agents own or keep. An owned query is in no doubt, a kept one soon is not."""
+    """Returns the doubts that remain, given the queries that agents own or keep. An owned query is in no doubt; a kept one is about to be
+    taken over."""
     still = {name: doubt for name, doubt in doubts.items() if doubt.query not in found.owned}
     why = "agents that keep its record are about to take it over"
     kept = {name: Doubt(doubt.query, f"{doubt.why}, and {why}", gone=False) for name, doubt in still.items() if doubt.query in found.kept}
@@ -261,14 +262,14 @@ def reason_for(query: QueryId, home: NodeId, state: HomeState, seconds: float | 
     >>> reason_for("ams.1t95lbp.01", "ams", HomeState.LEFT, 45.2, ["fra", "nyc"], "")
     'its home ams left 45 s ago; its operators on fra, nyc run on, and nobody watches them: `sbon drop ams.1t95lbp.01` ends them'
     >>> reason_for("ams.1t95lbp.01", "ams", HomeState.RESTARTED, None, [], "k")
-    'its home ams has restarted and does not know it; nothing of it runs: CREATE SINK k makes it anew, DROP SINK k forgets the name'
+    'its home ams has restarted and does not know it; nothing of it runs: CREATE SINK k makes it again, DROP SINK k forgets the name'
     """
     why = gone(home, state, seconds)
     if state is HomeState.FAILED:
         why += " and takes it up again when it is back"
     if not hosts:
-        return f"{why}; nothing of it runs: CREATE SINK {sink} makes it anew, DROP SINK {sink} forgets the name"
-    remedy = f"DROP SINK {sink} ends them, CREATE SINK {sink} makes it anew" if sink else f"`sbon drop {query}` ends them"
+        return f"{why}; nothing of it runs: CREATE SINK {sink} makes it again, DROP SINK {sink} forgets the name"
+    remedy = f"DROP SINK {sink} ends them, CREATE SINK {sink} makes it again" if sink else f"`sbon drop {query}` ends them"
     return f"{why}; its operators on {', '.join(hosts)} run on, and nobody watches them: {remedy}"
 
 

@@ -356,7 +356,7 @@ class Inheriting:
             if result.is_lost:
                 held.lost.add(asked.holder)
             elif result.owner is not None and result.owner not in (self._me, held.record.owner) and result.epoch > held.record.epoch:
-                self.former.add(self._held.pop(asked.query).record)  # the query has begun anew, or another holder owns it
+                self.former.add(self._held.pop(asked.query).record)  # the query has started again, or another holder owns it
                 return []
             elif result.record is not None and self._is_newer(result.record, held.record):
                 held.record = result.record  # it may name more holders, one of which is about to own the query

@@ -84,7 +84,7 @@ class Losses:
         """
         self._sources[link.target] = link.source
         given = self._uncounted.pop(link.id, self._fed.pop(link.id, (0, None))[1])
-        # If the target has begun anew since, the link has another id, but its numbers have gone on.
+        # If the target has been made again since, the link has another id, but its numbers have gone on.
         sent = [sent for report in source for name, sent, *_ in report.links if first_name(name) == first_name(link.id)]
         if sent:
             lost = max(sent) - dict(target.received).get(link.id, 0)

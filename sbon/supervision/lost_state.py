@@ -1,4 +1,4 @@
-"""Computes the event times at which lost operators with state begin anew, and how many of their windows lack rows. Pure functions."""
+"""Computes the event times at which lost operators with state begin again, and how many of their windows lack rows. Pure functions."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 

@@ -50,7 +50,7 @@ def _covers(
     rows : rows made by the operator, then by each operator behind it; or rows of each part
     """
     if picture.users.get(operator) or isinstance(picture.specs[operator].on_miss, MissRule):
-        return False  # links of other queries are made anew; `on_miss` would leave out other rows the second time
+        return False  # links of other queries are replaced; `on_miss` would leave out other rows the second time
     outputs = [link for link in picture.links if link.source == operator]
     deals = isinstance(picture.specs[operator].params, ExchangeParams)
     for link in outputs:

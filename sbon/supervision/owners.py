@@ -44,7 +44,8 @@ class Owners:
     def told(self, query: QueryId, owner: Owner, by: NodeId) -> bool:
         """Records who owns a query by the word of another agent. Returns False if that is older than what is known.
 
-        The owner known so far may name an owner of a lower epoch: it has given way, as its own epoch never came to count.
+        The owner known so far may name an owner of a lower epoch: it has given way, as its own epoch never came to count, or it has had a
+        successor.
         """
         known = self.of(query)
         if by == known.name != owner.name and owner.epoch <= known.epoch:

@@ -118,7 +118,7 @@ class OwnershipRequests:
         self._save(saved)
 
     def _promise(self, attempt: Attempt) -> HolderSays:
-        """Answers whether another agent may own a query: not if this agent owns it, or runs it anew.
+        """Answers whether another agent may own a query: not if this agent owns it, or starts it again.
 
         An owner whose versions too few keepers take promises like a keeper, because they may have promised the query to each other since.
         """

@@ -286,7 +286,7 @@ class QueryRecord:
     def lost(self) -> frozenset[OperatorId]:
         """Operators made for this query that are gone with their hosts and may be made again, once for all queries that use them.
 
-        Leaves out operators that are left to other queries and had finished: nobody knows whether these queries have had all their rows.
+        Leaves out operators that are left to other queries and had finished: nobody knows whether the others have had all rows of them.
         """
         left = left_to_others(self)
         gone = frozenset(self.health.those(WITH_HOST)) & self.specs.keys()
@@ -365,7 +365,7 @@ def is_apart(link: LinkSpec, source: OperatorReport, target: OperatorReport) -> 
 
 
 def is_undecided(report: OperatorReport, known: int) -> bool:
-    """Tells whether a report is from a copy that waits for the word to run. It may never get it, if its operator does not move after all.
+    """Tells whether a report is from a copy that waits for the command to run, which never comes if its operator does not move after all.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ class Attempt(msgspec.Struct):
             if link.target in chosen and link.source not in chosen:
                 node = picture.nodes.get(picture.carriers.get(name, link.source), picture.nodes[link.source])
                 if link.source in picture.lost or node not in picture.alive or name in picture.given_up:
-                    continue  # the feeder begins anew itself, or its link is made anew later (`refeeding`)
+                    continue  # the feeder is lost itself, or the link is replaced later (`refeeding`)
                 end = End(link, self.nodes[link.target], (), self.epoch)
                 feeders.append(Step(self.number, node, Renew(query=self.query, end=end, gives=True)))
         return [feeders] if feeders else []
@@ -116,7 +116,7 @@ class Attempt(msgspec.Struct):
             inputs = tuple(self._input(picture, link) for link in self.links.values() if link.target == spec.id)
             host = self.nodes[spec.id]
             behind = [end.link.target for end in outputs if end.link.target in depth]
-            # A host takes its messages in their order, so those to one host go together.
+            # A host takes its messages in their order, so messages to one host go together.
             depth[spec.id] = max((depth[target] + (self.nodes[target] != host) for target in behind), default=0)
             made = Instantiate(
                 spec=going_on(spec, go_on),

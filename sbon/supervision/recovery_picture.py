@@ -52,7 +52,7 @@ class Picture(msgspec.Struct, frozen=True):
     positions: Mapping[OperatorId, FilePosition] = {}
     """Positions in their files at which sources that are missing on their hosts can begin."""
     attempted: int = 0
-    """The highest epoch under which an operator or link of the query has begun anew, under any owner."""
+    """The highest epoch under which an operator of the query was made again or a link was replaced, under any owner."""
 
 
 def may_be_elsewhere(picture: Picture, operator: OperatorId) -> bool:

@@ -6,8 +6,9 @@ A host gives up a link where the absence of one consumer must not stop the other
 operator that was cut off for minutes. Once the consumer can be reached, rows flow to it again. Rows that were in transit are lost, and the
 query says so.
 
-A source that was away while its target began anew elsewhere still has the link under its former id. The two ends may also differ after a
-failed attempt to turn them. No rows of such a link are lost: the source says how far it is, and the target goes on there, as in a recovery.
+A source that was away while its target was made again elsewhere still has the link under its former id. The two ends may also differ after
+a failed attempt to turn them. No rows of such a link are lost: the source says how far it is, and the target goes on there, as in a
+recovery.
 
 A new link gets an id that no other link gets, whoever replaces the link or recovers its ends.
 """
@@ -91,10 +92,10 @@ class Refeeding:
         return self._new[key]
 
     def _rejoin(self, record: QueryRecord, old: LinkSpec) -> None:
-        """Asks the source of a link to turn its end to the target that began anew, and lets the target go on where the source is.
+        """Asks the source of a link to turn its end to the target that was made again, and lets the target go on where the source is.
 
-        If the target began anew together with one of its consumers, that consumer cannot be told where the source is. So the source, which
-        reads a file, is made again and sends all its rows.
+        If the target was made again together with one of its consumers, that consumer cannot be told where the source is. So the source,
+        which reads a file, is made again and sends all its rows.
         """
         healing = record.health.healing
         if healing.account.has_begun_without(old, record.links):
@@ -166,7 +167,7 @@ class Refeeding:
             if not isinstance(result, SbonError):
                 self._directory.request(target, takes, taken)
 
-        # Another query's operator may have begun anew on another host, which does not know that this query uses it.
+        # Another query's operator may have been made again on another host, which does not know that this query uses it.
         self._directory.request(
             source, Use(operator=old.source, user=User(record.id, record.owner, None, record.plan.max_latency_ms)), used
         )

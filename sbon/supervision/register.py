@@ -54,7 +54,7 @@ class Register:
         self.tails: dict[QueryId, Tail] = {}
         self._beginning: set[QueryId] = set()
         self._anew: OrderedDict[OperatorId, tuple[NodeId, int]] = OrderedDict()
-        """Last known hosts of operators of ended queries that had begun anew: other queries may still use them."""
+        """Last known hosts of operators of ended queries that had been made again: other queries may still use them."""
 
     def begin(self, query: QueryId) -> None:
         """Notes that a query is being placed."""
@@ -82,7 +82,7 @@ class Register:
     def as_known(self, report: OperatorReport) -> OperatorReport:
         """Completes a report that an operator is missing here, if the operator was made for a query taken here.
 
-        - The operator has begun anew elsewhere: the report says `moved`. Other queries that use it ask for it.
+        - The operator has been made again elsewhere: the report says `moved`. Other queries that use the operator ask for it.
         - It is the sink of a query that has finished: the last report, so that an agent that took the query over while this one was cut off
           does not make the sink again.
         - It is another operator of a finished query: `over`, on its last host. It is not made again, either.

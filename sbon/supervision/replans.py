@@ -161,7 +161,7 @@ class Replans:
         self._replace(plan, frozenset(), settled, placed)
 
     def resume(self, record: QueryRecord) -> None:
-        """Ends a change of plan that a former owner of a query has begun, and operators that the query has given up."""
+        """Ends a change of plan that a former owner of a query has begun; without one, ends the operators that the query has given up."""
         if record.health.healing.plans.other is not None:
             machine = Replanning(self._user(record), record.health.healing.plans.other, record.nodes)
             one = self._of[record.id] = _One(self, record, machine, _ignored)

@@ -11,7 +11,7 @@ After a start each kept query is in one of these states:
     finished  it had ended before the restart: only its name and its row are kept
 
 A query leaves the machine when it runs, or when it is dropped, here or by another agent (`Taken`). A query that had been dropped before,
-and lives on because others use its operators, does not run anew: it leaves the machine once its owner is decided.
+and lives on because others use its operators, does not start again: it leaves the machine once its owner is decided.
 
 Invariants: a query is submitted only after `heard`, or `hear_s` after the start, and only if no other agent owns or keeps it, or ever will.
 It is not submitted if its name belongs to another query, or if its tombstone is known. At most `TOGETHER_MAX` queries are tried at once.
@@ -69,7 +69,7 @@ class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     holders: tuple[tuple[Holder, ...], ...] = ()
     """Sets of holders of its record, including this agent; empty if no other agent ever had the record (docs/recovery.md, Ownership)."""
     dropped: bool = False
-    """True if it had only operators left that other queries use. It does not run anew; a keeper of its record takes it over."""
+    """True if it had only operators left that other queries use. It does not start again; a keeper of its record takes it over."""
     changed: Changed = UNCHANGED
     """Choices that were made for its plan."""
     sizings: tuple[Sizing, ...] = ()

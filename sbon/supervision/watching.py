@@ -46,10 +46,10 @@ class Forecasting(Protocol):
 def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: int) -> OperatorReport | None:
     """Returns a host's report on an operator as the query's record is to take it; None if it is no news.
 
-    Not news: a report on a copy that waits for the word to run, and a report from before the operator left the host and came back.
+    Not news: a report on a copy that waits for the command to run, and a report from before the operator left the host and came back.
 
     A report that the operator has moved away becomes `missing` if the operator has moved back to the host since: the former host crashed
-    before it could give the new copy the word to run, so that the copy has ended. The host knows only the earlier move.
+    before it could tell the new copy to run, so that the copy has ended. The host knows only the earlier move.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: in
 
 
 def waits_for_word(record: QueryRecord, report: OperatorReport, node: NodeId) -> bool:
-    """Tells whether an operator waits for the word to run on a host to which it has moved for certain: its former host may have crashed."""
+    """Tells whether an operator waits for the command to run on a host to which it has certainly moved: its old host may have crashed."""
     here = (record.nodes.get(report.id), record.epochs.get(report.id, 0))
     return report.state == State.PREPARED.told and here == (node, report.epoch)
 
@@ -148,7 +148,7 @@ class Watching:
                 and not is_multicast(operator)
                 and (home := self._owner_of(query_of(operator))) != record.nodes[operator]
             ):
-                by_node.setdefault(home, []).append(operator)  # another query's operator: that query's home makes it anew, and knows where
+                by_node.setdefault(home, []).append(operator)  # another query's operator: that query's home makes it again, and knows where
         waiting = set(by_node)
         before, epochs = dict(record.nodes), dict(record.epochs)
         there = {node for node in by_node if self._departure_of(node) is None}
@@ -173,7 +173,7 @@ class Watching:
                 self._refeeding.look(record, self._host.now())
                 then(record)
                 if any(record.nodes.get(one) != node for one, node in before.items() if one not in record.specs and one in record.nodes):
-                    self.ask(record, self._compared)  # another query's operator runs anew elsewhere: ask whether it feeds this query
+                    self.ask(record, self._compared)  # another query's operator runs elsewhere now: ask whether it feeds this query
 
         for node, operators in sorted(by_node.items()):
             self._directory.request(

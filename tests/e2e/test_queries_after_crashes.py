@@ -146,7 +146,7 @@ def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -
     wait_until(lambda: overlay.status("c", "b") == "alive" and "k" in {row["name"] for row in overlay.ask("b", "names")})
     wait_until(lambda: overlay.served("c") == set())  # the home is back, and does not know the query
     assert overlay.queries("c")[second]["state"] == "orphaned"
-    assert "nothing of it runs: CREATE SINK k makes it anew" in overlay.queries("c")[second]["reason"]
+    assert "nothing of it runs: CREATE SINK k makes it again" in overlay.queries("c")[second]["reason"]
     wait_until(lambda: overlay.alive("b") == overlay.alive("c") == set("bc"))
     third = overlay.submit("b" if form % 2 else "c", sink.format("IF NOT EXISTS"))
     wait_until(lambda: taken() > 0)

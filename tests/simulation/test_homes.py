@@ -222,7 +222,7 @@ def test_a_name_of_which_nothing_runs_is_shown_and_forgotten(at: int) -> None:
         world.run(0.1)
     row = shown(world, at)[query]
     assert (row["state"], row["operators"]) == ("orphaned", [])
-    assert "nothing of it runs: CREATE SINK k makes it anew, DROP SINK k forgets the name" in row["reason"]
+    assert "nothing of it runs: CREATE SINK k makes it again, DROP SINK k forgets the name" in row["reason"]
     world.submit("DROP SINK k", at=at)
     world.run(1.0)
     assert shown(world, at) == {}

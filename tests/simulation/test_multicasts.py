@@ -336,7 +336,7 @@ def test_a_link_that_brings_rows_is_not_made_anew_whoever_asks():
     with pytest.raises(LocalProtocolError, match="still gets rows by"):
         agent.dispatch.carry_out("c3", Refeed(query, former, End(new, incoming.node, ()), gives=False), print)
     older = msgspec.structs.replace(old, id=renewed(former, 1))
-    with pytest.raises(LocalProtocolError, match="has begun anew since, as"):
+    with pytest.raises(LocalProtocolError, match="has been replaced since, by"):
         agent.dispatch.carry_out("c3", Refeed(query, former, End(older, incoming.node, ()), gives=False), print)
 
 

@@ -218,7 +218,7 @@ def test_a_whole_operator_that_its_coordinator_has_forgotten_waits_for_somebody_
     assert machine.verdict("forgotten", 10.0) == []
     assert machine.verdict("forgotten", 15.0) == [], "the wait does not begin anew"
     assert Drop not in map(type, machine.wake(10.0 + FORGOTTEN_S - 1.0))
-    assert machine.wake(10.0 + FORGOTTEN_S)[-2:] == [Drop("old has restarted, and nobody gave the word to run"), Remove()]
+    assert machine.wake(10.0 + FORGOTTEN_S)[-2:] == [Drop("old has restarted, and nobody told the operator to run"), Remove()]
 
 
 def test_what_a_thread_gives_after_the_end_is_thrown_away():
