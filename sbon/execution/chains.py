@@ -1,7 +1,7 @@
 """Decides which operators of this host a batch passes through in one task. `sbon.engine.execution` asks before each task.
 
 Rows pass directly from one operator to the next on one thread, without a queue, a change of thread or an encoding. The decision is made
-anew for each task, so nothing has to be undone when an operator moves, is shared, or gets another consumer. The links between the operators
+for each task, so nothing has to be undone when an operator moves, is shared, or gets another consumer. The links between the operators
 count as if the batches had travelled (`Flow.carried`).
 """
 

@@ -59,9 +59,9 @@ class Figures:
         self.deferred_rows: tuple[int, ...] = ()
         """Rows that were put off because they would be late, by cost class, since the operator began."""
         self.late_rows = 0
-        """Late rows of an operator that has been dropped."""
+        """Late rows of the operator object, once that has been dropped."""
         self.misfits: Misfits | None = None
-        """Rows that a dropped operator could not use."""
+        """Rows that the operator object could not use, once it has been dropped."""
         self.upstream_delay_ms: float | None = None
         """Latency of the longest path from a source to here, in ms; None until all hosts on it have sent theirs."""
         self.accounts = Accounts()
@@ -72,7 +72,7 @@ class Figures:
         self.step_cost = Cost()
         """Processor time of this operator alone."""
         self.port_costs = PortCosts()
-        """Laws of the processor time of batches, by input port."""
+        """Fitted processor time of batches, by input port."""
         self.rate_in = Rate()
         self.rate_out = BySecond()
 

@@ -53,7 +53,7 @@ class Transfer(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Drop the old copy, and forward latecomers to the new host."""
+    """Drop the old copy, and tell late senders the new host."""
 
 
 class SendActivate(msgspec.Struct, frozen=True):

@@ -227,8 +227,8 @@ class Migration:
         return self._maybe_done("activated", now)
 
     def unknown_there(self, now: float) -> list[Action]:
-        """Records that the new host has no such operator: it had it at the decision, so it was restarted since, or the queries have
-        ended."""
+        """Records that the new host has no such operator. It had the operator at the decision, so it has restarted since, or the queries
+        have ended."""
         if not TABLE.takes(self.phase, "unknown_there") or self._activated:
             return []
         self._activated, self._lost = True, f"{self.there} no longer had it when it was told to run it"
@@ -256,7 +256,7 @@ class Migration:
         return self._abandon("refused", reason, now) if TABLE.takes(self.phase, "refused") else []
 
     def failed(self, node: NodeId, now: float, *, left: bool = False) -> list[Action]:
-        """Handles that the members have declared a node failed, or that it has left in good order."""
+        """Handles a node that has been declared failed, or that has left in good order."""
         gone = f"{node} has left" if left else f"{node} failed"
         if not TABLE.takes(self.phase, "failed"):
             return []

@@ -49,7 +49,7 @@ class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
 
 
 class Whole(msgspec.Struct, frozen=True, tag="whole"):
-    """Marks the end of the state: the receiver builds the operator now, while nobody waits for it yet."""
+    """Marks the end of the state: the receiver builds the operator now, while the old copy still runs."""
 
 
 WATERMARK_PORT = -1

@@ -64,7 +64,7 @@ class Assignment(msgspec.Struct, frozen=True):
     chosen: frozenset[NodeId] = frozenset()
     """Hosts that the optimiser chose, as opposed to those that operators are pinned to."""
     delay_slack_ms: float | None = None
-    """Milliseconds by which the query's longest way may grow; None without a delay bound."""
+    """Milliseconds by which the query's longest path may grow; None without a delay bound."""
     plan: Plan | None = None
     """The plan in the order of operators that was placed; None: the query's plan as it is."""
 

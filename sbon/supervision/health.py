@@ -17,7 +17,7 @@ class Condition(Enum):
     STALLED = "stalled"
     """A sink that accepts nothing at present: answers wait, and none is lost."""
     IDLE = "idle"
-    """It runs but does nothing, because others are gone."""
+    """It runs but does nothing, because its feeders or its consumers are gone."""
     CUT_OFF = "cut off"
     """It has given up a link of the query."""
     FAILED = "failed"

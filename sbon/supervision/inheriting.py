@@ -51,7 +51,7 @@ class Attempt(msgspec.Struct, frozen=True):
     of: Holder
     """The holder whose promise is asked for: this process, or a former one of the same agent."""
     is_anew: bool = False
-    """The candidate has restarted and has no record."""
+    """True if the candidate has restarted and has no record."""
 
 
 class Phase(Enum):

@@ -1,4 +1,4 @@
-"""Decides when a running query gets another plan without a person (docs/replanning.md). A machine without I/O.
+"""Decides when a running query gets another plan that nobody has asked for (docs/replanning.md). A machine without I/O.
 
     with each round of reports: does the forecast want a number of instances that is off by `LEAST_SHARE` (`sbon.planning.resizing`), or
     another order of operators (`sbon.planning.ordering`), and has the query rested? -> `begun` -> `refused`, or the query has another plan
@@ -17,7 +17,7 @@ REST_S = 300.0
 
 
 class OwnChanges:
-    """The changes that one query gets without a person."""
+    """Changes of one query's plan that nobody has asked for."""
 
     def __init__(self) -> None:
         self.problem = ""

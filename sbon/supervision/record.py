@@ -82,7 +82,7 @@ class QueryRecord:
         self.links: tuple[LinkSpec, ...] = deployed.links
         self.nodes: dict[OperatorId, NodeId] = dict(deployed.nodes)
         self.epochs: dict[OperatorId, int] = {}
-        """Number of migrations of an operator at the time when it was known to be on its host in `nodes`; missing if unknown."""
+        """Epoch of an operator on its host in `nodes`; missing if unknown."""
         self.reports: dict[OperatorId, OperatorReport] = {}
         self.health = Health()
         self.losses = Losses()
@@ -157,7 +157,7 @@ class QueryRecord:
         return "multicast" if is_multicast(operator) else "shared"
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> bool:
-        """Takes the new host of an operator; older news than what is known is ignored. Returns whether the host has changed."""
+        """Takes the new host of an operator; ignores news of earlier epochs. Returns whether the host has changed."""
         if self.health.healing.plans.moved(operator, node, epoch):
             return False
         if operator not in self.nodes or epoch <= self.epochs.get(operator, -1):

@@ -58,7 +58,7 @@ class Event(Enum):
     """Lost operators can be made again now."""
     PLACED = "placed"
     FAILED = "failed"
-    """No host was found, a host has refused, or something else was lost meanwhile."""
+    """No host was found, a host has refused, or more operators were lost."""
     ANSWERED = "answered"
     """One of several hosts has answered."""
     FENCED = "fenced"

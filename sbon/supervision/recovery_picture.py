@@ -56,7 +56,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 def may_be_elsewhere(picture: Picture, operator: OperatorId) -> bool:
-    """Tells whether an operator whose host cannot be asked may be made elsewhere: it may move, and its host is not about to answer."""
+    """Tells whether an operator that is away may be made elsewhere: it may move, and its host is not alive again."""
     return picture.specs[operator].pinned is None and picture.nodes[operator] not in picture.alive
 
 
