@@ -144,7 +144,7 @@ def _sent(world: World) -> int:
 
 
 def show(result: dict[str, Any], *, wide: bool = False) -> None:
-    """Prints the result as a table for people."""
+    """Prints the result as a table."""
     one = result["calm"]
     cells = [
         ["an idle overlay of five agents", f"{one['idle_bytes_per_s']:.0f} bytes/s", ""],

@@ -88,7 +88,7 @@ def test_a_machine_without_a_broker_leaves_mqtt_out_or_says_so(tmp_path, monkeyp
     bench.measure(progress=told.append)
     assert "mqtt" not in asked
     assert told == ["mqtt is left out: there is no mosquitto on this machine"]
-    with pytest.raises(SbonError, match="install it, or leave the source mqtt out"), broker(tmp_path / "broker"):
+    with pytest.raises(SbonError, match="install it, or leave out the source mqtt"), broker(tmp_path / "broker"):
         pass
 
 
