@@ -96,11 +96,11 @@ class Input(End):
         self.written = Giving()
         """The next rows that a sink does not write, because its former copy has written them before a crash."""
         self.unsafe = Unsafe[tuple[LinkSender, int]]()
-        """Processed batches whose results have not all been acknowledged further on; only for an operator without state."""
+        """Processed batches whose results are not all safe further on; only for an operator without state."""
         self.told_safe = self.told_bytes = 0
         """The number up to which its batches are safe, as the source was last told; `told_bytes`: the bytes that had come by then."""
         self.origin = InputRows()
-        """Rows made of this input, rows made of all inputs, and rows that this input has brought, by origin."""
+        """Counts of the rows taken of this input, and of the rows made of them, by origin."""
         self.bytes_in = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)

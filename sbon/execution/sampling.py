@@ -72,7 +72,7 @@ class Sampling:
         self._host.execute_apart(work, done, OPEN_S_MAX)
 
     def _rows(self, params: SourceParams) -> Given | None:
-        """Returns rows of a source that is made only for the sample; None if such a source would disturb others."""
+        """Returns rows of a source that is made only for the sample; None if the source cannot give rows without side effects."""
         if params.is_table:
             return None
         try:

@@ -261,7 +261,7 @@ class Inheriting:
                     self.ended(query)
 
     def kept_for(self) -> dict[NodeId, set[QueryId]]:
-        """Returns the queries whose owners are there, by owner."""
+        """Returns the queries whose records are kept here and whose owners are there, by owner."""
         found: dict[NodeId, set[QueryId]] = {}
         for query, held in self._held.items():
             if held.phase is Phase.KEEPING:

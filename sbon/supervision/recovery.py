@@ -117,8 +117,8 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 class Lose(msgspec.Struct, frozen=True):
-    """Write down the losses in `found` before doing any other of these actions: the attempt is about to make operators without what is
-    lost. Call `Recovery.denied` if they cannot be written."""
+    """Write down the losses in `found` before doing any other of these actions: the attempt is about to make operators without the lost
+    rows and states. Call `Recovery.denied` if the losses cannot be written down."""
 
     attempt: int
     found: Recovered
