@@ -46,7 +46,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """SQL that is submitted to one agent. The rows of a plain SELECT are collected, and compared with `[expect]`."""
 
     at_s: float
-    """When the agent is asked."""
+    """Time of the submission."""
     agent: str = "#0"
     """Selector of the agent that is asked; of several, the first."""
     sql: str
@@ -68,7 +68,7 @@ class Override(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     at_s: float
-    """When it happens."""
+    """Time of the event."""
 
 
 class Latency(_Event, frozen=True, kw_only=True, tag="latency"):
@@ -127,7 +127,7 @@ class Leave(_Event, frozen=True, kw_only=True, tag="leave"):
 
 
 class Partition(_Event, frozen=True, kw_only=True, tag="partition"):
-    """The network splits into these groups of selections; everybody else forms one more."""
+    """The network splits into these groups of selections; all other agents form one more group."""
 
     groups: tuple[tuple[str, ...], ...]
     """Groups, each a list of selectors."""

@@ -256,7 +256,7 @@ def peers(
     runs: Annotated[int, typer.Option(metavar="R", help="Runs of each engine, in turn; figures are their medians.")] = 3,
     json: Json = False,
 ) -> None:
-    """Run sbon and Flink SQL in turn, on the same rows and queries, and show how many times as fast sbon is."""
+    """Run sbon and Flink SQL in turn, with the same queries and files, and show how many times as fast sbon is."""
     from sbon_testbed.bench.peers import measure, show
 
     result = measure(flink, workload or [], source or [], rows, runs, _progress)

@@ -43,7 +43,7 @@ AGENTS = 8
 HOME, PRODUCERS, MIDDLES, SINKS = 0, (1, 2), (3, 4), (5, 6)
 """Numbers of the agents by their first role; the last agent has no role."""
 FED_BY: tuple[tuple[int, ...], ...] = ((1,), (2,), (1,), (2,), (1, 2))
-"""For each query, the agents of its sources."""
+"""Agents of the sources, for each query."""
 ROLES = ("producer", "intermediate", "sink", "owner")
 WINDOW_S, PER_WINDOW = 0.25, 10
 SOON_S, LATE_S = (0.2, 3.0), (6.0, 9.0)

@@ -17,7 +17,7 @@ Report = Callable[[str, int, int], None]
 
 
 def dealers(story: Story) -> dict[str, MakeDealer]:
-    """Returns the dealers by name: those of the paper, sbon's, and one that sends a single copy of each row (most possible saving)."""
+    """Returns the dealers by name: those of the paper, sbon's, and one-copy, whose saving no dealer can exceed."""
     return {
         "round-robin": RoundRobin,
         "reactive": lambda setting, books: Reactive(setting, books, story.threshold_s),

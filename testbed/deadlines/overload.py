@@ -41,7 +41,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def load(self) -> float:
-        """Work divided by time."""
+        """Returns the work divided by the time."""
         work_s = float(np.array(self.costs_s)[self.cost_class].sum())
         return work_s / float(self.entered_s.max() - self.entered_s.min())
 
@@ -57,7 +57,7 @@ class Served(msgspec.Struct, frozen=True):
 
     @property
     def utility(self) -> float:
-        """Share of rows in time."""
+        """Returns the share of rows in time."""
         return self.in_time / self.rows
 
 

@@ -49,7 +49,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def mean_s(self) -> float:
-        """Mean latency; infinite if unbounded."""
+        """Returns the mean latency; infinite if unbounded."""
         return float(self.latency_s.mean()) if self.is_bounded and len(self.latency_s) else float("inf")
 
     def quantile_s(self, share: float) -> float:

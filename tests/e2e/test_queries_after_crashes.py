@@ -158,7 +158,7 @@ def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -
 
 
 def a_dead_host_stops_nobody_else(overlay: Overlay) -> dict[str, Any]:
-    """Two queries share a source; kills the host of the second query's sink."""
+    """Kills the host of the sink of one of two queries that share a source."""
     overlay.submit("a", SOURCE.format("s"))
     living = overlay.submit("a", "SELECT number FROM s")
     dying = overlay.submit("a", "CREATE SINK k AS SELECT number FROM s WHERE number % 2 = 0 WITH (connector = 'discard', node = 'c')")

@@ -27,7 +27,7 @@ SLOW = {
 
 
 def triangle() -> Topology:
-    """Two producers and a consumer are 175 ms from each other; x and y are 90 ms from each, so both are equally good best places."""
+    """Returns two producers and a consumer 175 ms from each other; x and y, 90 ms from each, are equally good best places."""
     at = np.array([(100, 0, 0), (-50, 87, 0), (-50, -87, 0), (0, 0, 8), (0, 0, -8)], dtype=float)
     rtt_ms = np.linalg.norm(at[:, None] - at[None], axis=2) + 2.0
     np.fill_diagonal(rtt_ms, 0.0)

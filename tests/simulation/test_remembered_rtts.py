@@ -25,7 +25,7 @@ WITH (connector = 'datagen', nodes = '{node}', rows_per_second = 100, seed = 5, 
 
 
 def around_a_corner() -> Topology:
-    """x is near all nodes; a, b and c are far from all others. No coordinate of x can express both, and the majority wins."""
+    """Returns a topology in which x is near all nodes, while a, b and c are far from all others: no coordinate of x fits both."""
     rtt_ms = np.full((10, 10), 30.0)
     rtt_ms[:3] = rtt_ms[:, :3] = 200.0
     rtt_ms[:3, :3] = 40.0

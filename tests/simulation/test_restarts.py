@@ -59,7 +59,7 @@ def leave(world: World, node: int) -> None:
 
 
 def until(world: World, condition: Any, timeout_s: float = 30.0) -> None:
-    """Like `World.run_until`, for conditions that ask agents."""
+    """Does what `World.run_until` does, for conditions that ask agents."""
     end = world.now + timeout_s
     while not condition():
         assert world.now < end, f"did not hold within {timeout_s} s, seed {world.seed}"
