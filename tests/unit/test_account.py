@@ -1,4 +1,4 @@
-"""The account of what crashes have cost a query, over several attempts to make its operators again."""
+"""The account of the losses of a query by crashes, over several attempts to make its operators again."""
 
 import msgspec
 
@@ -53,7 +53,9 @@ def test_rows_that_a_sink_had_taken_and_not_written_are_counted_once_with_its_la
 
 
 def rejoined(made: tuple[int, ...] | None, name: str = "s>u:0+1") -> Account:
-    """A union whose consumer had had 27 rows of an input that was away, and whose feeder has forgotten what `made` says."""
+    """Returns the account after a feeder of a union is back. The consumer had 27 rows of that feeder; `made` counts the rows of the union
+    that came from rows which the feeder has forgotten.
+    """
     account = Account()
     go_on = Continuation(skips={"u>k:0": (27, 0)}, made={"s>u:0": (0,), "t>u:0": (11,)})
     account.add(Recovered({"u": "ams"}, GENERATION, (), {"u": go_on}, 1, 0.5))
@@ -71,7 +73,7 @@ def test_what_a_feeder_that_was_away_has_forgotten_and_no_consumer_has_had_is_lo
 def test_what_a_feeder_has_forgotten_is_counted_about_where_it_does_not_know_it_and_only_when_it_is_back():
     account = rejoined(None)
     assert (account.missing, account.is_exact) == ({}, False)
-    assert rejoined((31,), "s>u:0+2").missing == {}, "it has been back since that recovery"
+    assert rejoined((31,), "s>u:0+2").missing == {}, "the feeder has been back since that recovery"
 
 
 def test_an_operator_that_is_over_before_an_attempt_succeeds_has_cost_what_the_former_attempt_has_thrown_away():

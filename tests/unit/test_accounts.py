@@ -1,4 +1,4 @@
-"""What operators cost: counted by the thread's clock and those of polars' threads, by rows in the virtual world."""
+"""Processor time of operators: by the clocks of their thread and of polars' threads; in the virtual world by batches and rows."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from sbon_agent.cpu_meter import CpuMeter
 from tests.worlds import settled_world
 
 BATCH_NS, ROW_NS = 100_000, 20
-"""As the virtual processor has it by default."""
+"""Default costs of the virtual processor."""
 
 SQL = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = 1000, rows = 3000,
@@ -51,7 +51,7 @@ def test_the_law_of_a_port_is_what_the_virtual_world_charges():
     mean_ns = BATCH_NS + ROW_NS * law["rows_per_batch"]
 
     assert (law["port"], law["source"]) == (0, "measured")
-    assert law["batches"] == pytest.approx(told["map"]["quanta"], rel=0.05)  # the first ones count a little less
+    assert law["batches"] == pytest.approx(told["map"]["quanta"], rel=0.05)  # the first batches count a little less
     assert law["batch_ns"] == pytest.approx(mean_ns, rel=0.02)
     assert law["batch_ns_low"] <= mean_ns * 1.001
     assert law["batch_ns_high"] >= mean_ns * 0.999
@@ -79,14 +79,14 @@ def test_what_is_recent_forgets_what_rows_cost_before():
     accounts.sample()
     accounts.quantum(100, 1_000, 0.0001)
     accounts.sample()
-    accounts.sample()  # nothing new: nothing is forgotten
+    accounts.sample()  # without new quanta nothing is forgotten
     accounts.quantum(100, 1_000, 0.0001)
     assert accounts.cpu_ns_per_row == 10
     assert (accounts.quanta, accounts.rows, accounts.cpu_ns, accounts.longest_s) == (3, 300, 102_000, 0.001)
 
 
 class Clocks:
-    """Of this thread, of the wall and of two helpers, in nanoseconds."""
+    """Clocks of this thread, of the wall and of two helper threads, in nanoseconds."""
 
     def __init__(self) -> None:
         self.own = self.wall = 0

@@ -1,4 +1,4 @@
-"""Memory that a batch has used is kept for the next one."""
+"""The allocator keeps the memory of a batch for the next one."""
 
 import subprocess
 import sys
@@ -24,4 +24,4 @@ def test_pieces_of_batch_size_are_not_fetched_from_the_kernel_again_and_again() 
     found = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
     if "AssertionError" in found.stderr:
         pytest.skip("another allocator than glibc's")
-    assert int(found.stdout) < 2048  # pages; 20 pieces of two times 8 MiB anew would be 81,920
+    assert int(found.stdout) < 2048  # page faults; 20 times 16 MiB of fresh memory would take 81,920

@@ -1,4 +1,4 @@
-"""Columns of arrays: what sources take, what sinks write, and expressions between the two."""
+"""Columns of arrays in sources, in sinks, and in expressions."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The table of who may say what: every message type has an entry, and the entries say what they should."""
+"""The table of who may send which message: every message type has an entry, and the entries are right."""
 
 import typing
 from pathlib import Path
@@ -31,7 +31,7 @@ SPEAKS, LATE, STRANGER = Standing.SPEAKS, Standing.LATE, Standing.STRANGER
 
 
 class Known:
-    """The knowledge of one agent; by default that the other end of `LINK` is on `there`, and was on `before`."""
+    """The knowledge of one agent. By default, the other end of `LINK` is on `there` and was on `before`."""
 
     def __init__(self, **known: Any) -> None:
         self.end = Whereabouts("before", 1)
@@ -97,7 +97,7 @@ def test_the_documentation_has_the_table():
 def test_the_mover_and_the_owner_of_its_query_give_an_operator_the_word_to_run():
     word = Activate(TARGET, 3)
     assert standing(word, "there", moving=("there", 3)) is SPEAKS
-    assert standing(word, "home", moving=("there", 3)) is SPEAKS, "the mover may have crashed after it had told of the move"
+    assert standing(word, "home", moving=("there", 3)) is SPEAKS, "the mover may have crashed after it announced the move"
     assert standing(word, "stranger", moving=("there", 3)) is STRANGER
     assert standing(Abandon(TARGET, 3), "home", moving=("there", 3)) is STRANGER
 
@@ -117,7 +117,7 @@ def test_only_the_receiving_ends_host_acknowledges(message: Any):
     assert standing(message, "there") is SPEAKS
     assert standing(message, "before") is LATE
     assert standing(message, "stranger") is STRANGER
-    assert standing(message, "stranger", sends=False) is SPEAKS, "without such a link here it changes nothing"
+    assert standing(message, "stranger", sends=False) is SPEAKS, "without such a link here the message changes nothing"
 
 
 def test_a_next_host_speaks_once_the_present_one_has_named_it_and_until_the_move_is_off():
@@ -131,7 +131,7 @@ def test_a_next_host_speaks_once_the_present_one_has_named_it_and_until_the_move
 
 
 def test_a_next_host_that_calls_off_a_move_of_its_own_is_still_a_next_host():
-    """Its former host may have taken this one for failed, and then never says that the operator has moved (story 204)."""
+    """The former host may have considered the next host failed. Then it never announces that the operator has moved (story 204)."""
     known = Known()
     known.end.name("next", 3)
     known.end.name("third", 4)
@@ -146,8 +146,8 @@ def test_a_new_place_is_told_by_the_operators_host_or_by_anybody_to_whom_it_is_n
     assert standing(Moved(TARGET, "next", 3), "there") is SPEAKS
     assert standing(Moved(TARGET, "stranger", 3), "stranger") is STRANGER
     assert standing(Moved(TARGET, "stranger", 3), "before") is LATE
-    assert standing(Moved(TARGET, "stranger", 2), "stranger") is SPEAKS, "of no later epoch: it changes nothing"
-    assert standing(Moved("of.others.0.1", "stranger", 9), "stranger") is SPEAKS, "it concerns nobody here"
+    assert standing(Moved(TARGET, "stranger", 2), "stranger") is SPEAKS, "the epoch is not later, so the message changes nothing"
+    assert standing(Moved("of.others.0.1", "stranger", 9), "stranger") is SPEAKS, "no operator here is concerned"
 
 
 def test_of_several_places_the_latest_says_whose_word_counts():
@@ -155,7 +155,7 @@ def test_of_several_places_the_latest_says_whose_word_counts():
     behind = Whereabouts("before", 1)
     known.places = lambda operator: [behind, known.end]  # type: ignore[method-assign]
     assert judge(Moved(TARGET, "stranger", 9), "before", known).standing is LATE
-    assert judge(Moved(TARGET, "there", 2), "before", known).standing is SPEAKS, "the old host repeats what one of them knows already"
+    assert judge(Moved(TARGET, "there", 2), "before", known).standing is SPEAKS, "the old host repeats a place that is known already"
 
 
 def test_only_the_home_speaks_for_its_query():
@@ -193,10 +193,10 @@ def test_a_new_owner_says_so_of_itself_under_a_higher_epoch():
     assert standing(PromiseAsk(QUERY, 3, other), "heir") is STRANGER
     assert standing(Forget(QUERY, 3), "there", **over) is STRANGER
     kept = Record(QUERY, 1, 7, Holder("home", 1), ((Holder("home", 1),),), b"")
-    assert standing(Keep(kept), "home", **over) is SPEAKS, "its sender learns from the answer that it has been succeeded"
+    assert standing(Keep(kept), "home", **over) is SPEAKS, "the former owner learns from the answer that another agent owns the query"
     assert standing(Keep(kept), "there", **over) is STRANGER
     same = Record(QUERY, 2, 8, Holder("home", 1), ((Holder("home", 1),),), b"")
-    assert standing(Keep(same), "home", **over) is SPEAKS, "it has raised its epoch to the one that another agent has got meanwhile"
+    assert standing(Keep(same), "home", **over) is SPEAKS, "the owner has raised its epoch to one that another agent holds by now"
     assert standing(Keep(same), "there", **over) is STRANGER
 
 
@@ -207,7 +207,7 @@ def test_the_home_makes_operators_and_links_of_its_own_query_alone():
     into = LinkSpec(f"{SOURCE}>{own}:0", SOURCE, own, 0, 1.0, 1.0)
     assert standing(Instantiate(spec(own), (End(into, "x", ()),), (), mine), "evil") is SPEAKS
     carried = LinkSpec(f"{into.id}+65537", multicast_id(SOURCE, "x"), own, 0, 1.0, 1.0)
-    assert standing(Instantiate(spec(own), (End(carried, "x", ()),), (), mine), "evil") is SPEAKS, "it begins at a multicast of the source"
+    assert standing(Instantiate(spec(own), (End(carried, "x", ()),), (), mine), "evil") is SPEAKS, "the link begins at a multicast"
     assert standing(Instantiate(spec(TARGET), (), (), mine), "evil") is STRANGER
     assert standing(Instantiate(spec(own), (End(theirs, "x", ()),), (), mine), "evil") is STRANGER
     stolen = LinkSpec(LINK.id, SOURCE, own, 0, 1.0, 1.0)

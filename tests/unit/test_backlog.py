@@ -1,4 +1,4 @@
-"""What a link does with what does not fit into memory."""
+"""The backlog of a link: batches that do not fit into memory go to disk and come back in order."""
 
 from collections import deque
 
@@ -19,7 +19,7 @@ class Rows:
 
 
 class Link:
-    """A sender whose far end is away, and its disk."""
+    """A sender with its disk; the far end is away until `deliver`."""
 
     def __init__(self, window: int = 8, budget_bytes: int = 64 * MIB, after_s: float = 1.0, size_bytes: int = 100) -> None:
         self.budget = SpillBudget(budget_bytes)
@@ -30,7 +30,7 @@ class Link:
         self._size_bytes = size_bytes
 
     def fill(self, batches_max: int = 10_000) -> int:
-        """Offer while there is credit and write what is to be written; how many were taken."""
+        """Offers batches while there is credit, and writes those that are to be spilled. Returns how many were taken."""
         taken = 0
         while self.sender.has_credit and taken < batches_max:
             self.sender.offer(0.0, 0, Rows(1, self._size_bytes))
@@ -50,7 +50,7 @@ class Link:
         return io
 
     def deliver(self) -> list[int]:
-        """The far end is back and takes everything."""
+        """Lets the far end return and take everything; returns the sequence numbers that it got."""
         got = []
         self.sender.rewind()
         while self.sender.held:

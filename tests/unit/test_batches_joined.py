@@ -1,4 +1,4 @@
-"""Batches of one link that a task takes as if they were one."""
+"""A task joins several waiting batches of a link into one."""
 
 from types import SimpleNamespace
 from typing import Any

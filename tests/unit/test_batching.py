@@ -1,4 +1,4 @@
-"""How large batches are and how often they leave."""
+"""Sizes of batches, and how often they leave."""
 
 import pytest
 from hypothesis import given

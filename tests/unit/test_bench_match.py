@@ -1,4 +1,4 @@
-"""`sbon bench match`: every pattern has the answers of plain loops, and is dealt to as many processes as it says."""
+"""`sbon bench match`: every pattern gives the answers of plain loops, and each key is dealt to one process."""
 
 import pytest
 

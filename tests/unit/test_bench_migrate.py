@@ -1,4 +1,4 @@
-"""What `sbon bench migrate` makes of the answers that have come."""
+"""`sbon bench migrate` finds missing, doubled and wrong answers."""
 
 import pytest
 

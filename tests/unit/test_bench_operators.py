@@ -1,4 +1,4 @@
-"""`sbon bench operators`: every workload runs, and is fed the rows that it is measured by."""
+"""`sbon bench operators`: every workload runs, takes all its rows, and is measured."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_every_workload_takes_its_rows_in_time(name: str, batches: Any) -> None:
     assert operator.late_rows == 0
     if not operator.is_stateless:
         assert operator.state_rows > 0
-        assert answers(operator) > 0 or "within" in name or isinstance(WORKLOADS[name], DeduplicateParams)  # these leave at once
+        assert answers(operator) > 0 or "within" in name or isinstance(WORKLOADS[name], DeduplicateParams)  # these give their rows at once
         assert operator.state_rows == 0
 
 
@@ -39,7 +39,7 @@ def test_figures_are_by_workload_and_rows_of_a_batch(capsys: pytest.CaptureFixtu
     assert result["rows_per_s_per_core"]["tumbling, no keys"]["65536"] > 0
     error = result["prediction_error"]["tumbling, no keys"]["65536"]
     assert result["prediction_error_p50"] == result["prediction_error_max"] == abs(error)
-    assert -1 < error < 1  # the second round against the first, on any machine
+    assert -1 < error < 1  # compares the second round with the first; holds on any machine
     show(result)
     shown = capsys.readouterr().out
     assert "tumbling, no keys" in shown

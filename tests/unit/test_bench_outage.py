@@ -1,4 +1,4 @@
-"""What `sbon bench outage` refuses, before it starts anything."""
+"""`sbon bench outage` refuses bad options before it starts anything."""
 
 import pytest
 

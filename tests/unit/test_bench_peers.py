@@ -1,4 +1,4 @@
-"""`sbon bench peers` without a Flink: what it refuses, the rows that Flink computes, what it has written, and the figures."""
+"""`sbon bench peers` without Flink: refusals, the rows that Flink computes, its answers, and the figures."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ from sbon_testbed.bench.workloads import expected
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has Java, as far as it is looked for."""
+    """Makes the bench believe that the machine has Java."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
 
@@ -50,7 +50,7 @@ def test_a_machine_without_java_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.usefixtures("java")
 def test_a_job_that_fails_is_told_with_its_reason(tmp_path: Path) -> None:
-    """A Python whose Flink is a version and nothing else."""
+    """The Python has a package pyflink that contains only a version."""
     (tmp_path / "pyflink").mkdir()
     (tmp_path / "pyflink" / "__init__.py").touch()
     (tmp_path / "pyflink" / "version.py").write_text("__version__ = '0.0'\n")
@@ -93,7 +93,7 @@ def test_answers_of_flink_are_read_from_the_files_of_its_sink(tmp_path: Path) ->
 
 
 def test_ratios_are_taken_run_by_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """The machine was half as fast in the second run: both engines took twice as long."""
+    """In the second run the machine is half as fast, so both engines take twice as long."""
     ours = [Took(100, 1.0, 1.5), Took(100, 2.0, 3.0), Took(100, 1.0, 1.5)]
     theirs = [Took(50, 1.5, 3.0), Took(50, 3.0, 6.0), Took(50, 1.5, 3.0)]
     figures = _figures({"sbon": ours, "flink": theirs})

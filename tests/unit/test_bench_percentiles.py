@@ -1,4 +1,4 @@
-"""A 99th percentile rests on a thousand samples, or is not told."""
+"""A 99th percentile needs a thousand samples; with fewer there is none."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`sbon bench placement`: what it measures, not how fast this machine is."""
+"""`sbon bench placement`: which figures it gives, whatever the speed of the machine."""
 
 import json
 
@@ -15,7 +15,7 @@ def test_the_command_tells_times_and_memory(capsys):
     result = json.loads(capsys.readouterr().out)
     assert (result["nodes"], result["operators"], result["queries"], result["seed"]) == (600, 3, 4, 1)
     assert result["milliseconds_median"] > 0
-    assert result["milliseconds_p99"] is None  # of four queries
+    assert result["milliseconds_p99"] is None  # four queries are too few
     assert result["index_s"] > 0
     assert result["peak_memory_mb"] >= result["memory_mb_before_the_space"] > 0
     bench.show(result)

@@ -1,4 +1,4 @@
-"""What `sbon bench recovery` takes for a correct row, and what it makes of the times."""
+"""`sbon bench recovery`: which rows count as correct, and the summary of its times."""
 
 from pathlib import Path
 

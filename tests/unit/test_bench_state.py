@@ -1,4 +1,4 @@
-"""`sbon bench state`: every store that is installed keeps the counts, within a memory."""
+"""`sbon bench state`: every installed store keeps the counts within its memory."""
 
 import pytest
 

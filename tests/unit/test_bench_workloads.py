@@ -1,4 +1,4 @@
-"""The workloads of the benches: their rows, and the batch runs that their answers are compared with, against DuckDB."""
+"""The workloads of the benches: their rows, and the expected answers, which are checked against DuckDB."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def tables(name: str, rows: int) -> list[pl.DataFrame]:
 
 
 def asked(sql: str, directory: Path) -> pl.DataFrame:
-    """DuckDB's answer."""
+    """Returns DuckDB's answer."""
     path = directory / "answer.parquet"
     with duckdb.connect() as connection:
         connection.execute(f"COPY ({sql}) TO '{path}'")
@@ -51,7 +51,7 @@ def test_a_batch_run_gives_what_duckdb_gives(name: str, tmp_path: Path) -> None:
 
 
 def test_rows_are_as_the_peers_have_them() -> None:
-    """An eighth of W1 leaves, the most frequent key of W2 has a share of 1 / H(1000), and one row in a hundred of W3 has a partner."""
+    """W1 passes an eighth of its rows, W2's most frequent key has a share of 1 / H(1000), and one row in a hundred of W3 has a partner."""
     assert expected("W1", tables("W1", 200_000)).height == pytest.approx(25_000, rel=0.03)
     (zipf,) = tables("W2", 200_000)
     assert (zipf["key"].min(), zipf["key"].max(), zipf["key"].n_unique()) == (0, 999, 1_000)

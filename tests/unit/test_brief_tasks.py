@@ -1,4 +1,4 @@
-"""What may be done on the event loop: small batches through operators that keep nothing and wait for nothing."""
+"""Brief tasks run on the event loop: small batches through operators that keep no state and wait for nothing."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -42,15 +42,15 @@ class Judged(NamedTuple):
     """A task of a virtual world."""
 
     kinds: list[str]
-    """Of its operators."""
+    """Classes of the parameters of its operators."""
     rows: int
-    """That it takes, or that a source may give."""
+    """Rows that the task takes, or that its source may give."""
     brief: bool
 
 
 @pytest.fixture
 def judged(monkeypatch):
-    """The tasks of a virtual world, and which of them were brief."""
+    """Records the tasks of a virtual world, and which of them were brief."""
     found = []
 
     def noted(task):
@@ -64,7 +64,12 @@ def judged(monkeypatch):
 
 
 def run(sql: str, until: Callable[[dict[str, str]], bool] = lambda states: not states, **options: object) -> list[dict[str, Any]]:
-    """Until that holds of the operators' states by their texts, or all have ended; the operators that are left."""
+    """Runs statements in a world of one agent and returns the operators that are left.
+
+    Parameters
+    ----------
+    until : gets the states of the unfinished operators by their texts; the run ends when it holds
+    """
     world = settled_world(1, seed=1)
     world.submit(sql.format(**options))
 
@@ -80,7 +85,7 @@ def run(sql: str, until: Callable[[dict[str, str]], bool] = lambda states: not s
 def test_lone_rows_pass_on_the_event_loop_but_not_into_windows(judged):
     run(SQL, rate=50, rows=200)
     light = [task.brief for task in judged if "WindowParams" not in task.kinds]
-    assert light.count(False) <= 4, "only the first of each kind, which load libraries"
+    assert light.count(False) <= 4, "only the first task of each kind is not brief, because it loads libraries"
     assert light.count(True) > 100
     assert not any(task.brief for task in judged if "WindowParams" in task.kinds)
     assert any("WindowParams" in task.kinds for task in judged)
@@ -97,7 +102,7 @@ def test_a_flood_goes_to_the_threads(judged, rate, rows):
 def test_a_source_is_asked_on_the_event_loop_if_what_is_due_is_little(judged, rate, brief):
     run(LIGHT, rate=rate, rows=500_000 if not brief else 5_000)
     asking = [task for task in judged if task.kinds[0] == "SourceParams"]
-    assert [task.brief for task in asking[1:-1]] == [brief] * (len(asking) - 2), "only the last question may get few rows"
+    assert [task.brief for task in asking[1:-1]] == [brief] * (len(asking) - 2), "only the last poll may get few rows"
     assert len(asking) > 4
     assert all(task.rows <= BRIEF_ROWS_MAX for task in asking if task.brief)
 
@@ -120,7 +125,7 @@ def test_while_threads_are_at_work_a_source_is_asked_there(monkeypatch):
 
     monkeypatch.setattr(Execution, "_execute", noted)
     run(LIGHT.format(rate=500, rows=500) + FLOOD)
-    assert {busy for busy, _ in asked[1:]} == {True, False}, "the flood ends before"
+    assert {busy for busy, _ in asked[1:]} == {True, False}, "the flood ends before the other source does"
     assert [brief for _, brief in asked[1:]] == [not busy for busy, _ in asked[1:]]
 
 

@@ -1,4 +1,4 @@
-"""The broker's address, who is let in, and what the publisher does while the broker is away."""
+"""The broker's address and access, and the publisher while the broker is away."""
 
 import asyncio
 from types import SimpleNamespace
@@ -93,7 +93,7 @@ async def test_the_newest_rows_are_kept_while_the_broker_is_away(tmp_path, monke
     assert len(publisher._batch()) == BATCH_RECORDS_MAX
     publisher.hurry()
     await publisher.finish()
-    assert publisher.counters["mqtt_dropped"] == 1000  # all, and said so
+    assert publisher.counters["mqtt_dropped"] == 1000  # all are dropped and counted
     assert publisher.counters["mqtt_published"] == 0
 
 
@@ -104,7 +104,7 @@ async def test_an_interrupt_while_tables_are_written_ends_the_collection_with_al
     def write():
         calls.append(1)
         if len(calls) <= interrupts:
-            raise KeyboardInterrupt  # as polars does, on the thread that it works on
+            raise KeyboardInterrupt  # polars raises this on the thread that called it
 
     collection = SimpleNamespace(write=write)
     if interrupts == 1:

@@ -1,4 +1,4 @@
-"""Costs of recovery while nothing fails: ratios of runs in turn, and bytes in virtual time."""
+"""Costs of recovery while nothing fails: ratios of alternating runs, and bytes in virtual time."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from sbon_testbed.bench.calm import BYTES_PER_S_MAX, QUERIES, bytes_per_s, measu
 
 
 def test_ratios_are_medians_of_pairs_of_runs() -> None:
-    """A machine that slows down meanwhile slows down both runs of a pair."""
+    """If the machine slows down, it slows down both runs of a pair."""
     without, healed = [(1.0, 2.0), (2.0, 4.0), (9.0, 2.0)], [(1.25, 2.0), (2.5, 4.4), (3.0, 2.2)]
     assert summary(without, healed, 1000) == {
         "rows_per_s_without": 500,
@@ -21,7 +21,7 @@ def test_a_query_pays_for_its_keepers_and_an_idle_overlay_nothing() -> None:
     idle = bytes_per_s(True, 0) - bytes_per_s(False, 0)
     query = (bytes_per_s(True, QUERIES) - bytes_per_s(False, QUERIES) - idle) / QUERIES
     assert idle <= 1.0
-    assert 0 < query <= BYTES_PER_S_MAX, "it is not nothing, or it is not counted"
+    assert 0 < query <= BYTES_PER_S_MAX, "a query has keepers, so 0 would mean that their bytes are not counted"
 
 
 @pytest.mark.parametrize("numbers", [(10, 3), (1_000_000, 0)])

@@ -1,4 +1,4 @@
-"""Questions to candidates, and the answers of one."""
+"""Questions to candidates, and the answer of a candidate."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from sbon.wire.messages import Done
 
 
 class World:
-    """Agent here, whose probes, room and network the test answers for."""
+    """An agent named here; the test stands in for its probes, room and network."""
 
     def __init__(self) -> None:
         self.time = 100.0

@@ -1,4 +1,4 @@
-"""Casts of text take what is written in full as a value of the type, and nothing else; DuckDB takes none of the strings refused here."""
+"""A cast of text takes only a complete literal of the type. DuckDB refuses all strings that are refused here, too."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -69,7 +69,7 @@ def test_anything_else_is_null_as_in_duckdb(kind: ColumnType, text: str):
 
 
 def projected(sql: str) -> Expression:
-    """Returns the only expression of a query's projection, which is the same on each of its nodes."""
+    """Returns the only expression of a query's projection, which is the same on all nodes."""
     found = [value for one in plan_of(sql).operators if isinstance(one.params, MapParams) for _, value in one.params.columns or ()]
     assert found == [found[0]] * len(found)
     return found[0]

@@ -81,9 +81,9 @@ def test_one_owner_leaves_room_for_the_others() -> None:
     with pytest.raises(QueryError, match="no room for more: liar has made 500 names"):
         catalog.put("view", "more", sql="one", owner="liar", stamp=1)
     catalog.merge([view("junk1", version=2, owner="liar", sql="another text")])
-    assert catalog.get("junk1").sql == "another text", "a name of its own may change"
+    assert catalog.get("junk1").sql == "another text", "an owner may change its own names"
     catalog.drop("view", "junk2", owner="a", stamp=3)
-    assert catalog.merge([view("more", owner="liar")]), "and one that is dropped makes room"
+    assert catalog.merge([view("more", owner="liar")]), "a dropped name makes room"
 
 
 def test_owners_that_are_no_members_share_what_one_member_may_have() -> None:

@@ -1,4 +1,4 @@
-"""An owner that has restarted runs its queries anew only with the promises of a majority: stepped through without a world."""
+"""An owner that has restarted runs its queries again only with the promises of a majority; no virtual world is needed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which codec a link takes: by the bandwidth that its connection shows and by what its own batches leave."""
+"""A link chooses its codec by the measured bandwidth and by how well its batches compress."""
 
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ PACK_S = {Codec.NONE: 0.0, Codec.LZ4: 1e-9, Codec.ZSTD: 3e-9}
 
 
 def flood(packing: Packing, bandwidth: float, begin_s: float, seconds: float, left: dict[Codec, float] = LEFT) -> list[Codec]:
-    """A source that always has more, on a line of this bandwidth: the codecs of its batches."""
+    """Sends as many batches as a line of this bandwidth (bytes/s) takes; returns their codecs."""
     now, used = begin_s, []
     while now < begin_s + seconds:
         codec = packing.codec

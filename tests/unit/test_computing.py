@@ -1,4 +1,4 @@
-"""Work takes longer on another node: by how much."""
+"""By how much longer work takes on another node."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Configuration: files, flags, and messages that name the setting, its line and what to write instead."""
+"""Configuration: files, flags, and messages that name the setting, its line and the expected value."""
 
 import tomllib
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What has no column is computed when a query is planned, and is what the engine computes of columns with the same values."""
+"""Expressions without columns are computed when a query is planned, with the values that the engine computes from columns."""
 
 from typing import Any
 
@@ -65,20 +65,20 @@ MUST_BE_LITERAL = {
     "round": 1, "like": 1, "ilike": 1, "replace": 1, "in": 1, "trunc": 1, "lpad": 2, "rpad": 2, "regexp_like": 1, "regexp_extract": 1,
     "regexp_replace": 1, "to_char": 1, "to_timestamp": 1,
 }  # fmt: skip
-"""Functions that take a literal, from this argument on."""
+"""Functions whose arguments must be literals from this position on."""
 ALONE = {"date_trunc": 0, "timestampdiff": 0, "concat_ws": 0, "split_part": 1, "split_index": 1}
-"""Functions of which this argument alone is a literal."""
+"""Functions of which only the argument at this position must be a literal."""
 
 
 def computed(expression: Expression, columns: dict[str, Any] | None = None) -> list[Any]:
-    """What the engine gives for two rows."""
+    """Returns what the engine computes for two rows."""
     frame = pl.DataFrame({"row": [0, 1], **(columns or {})})
     value, _, _ = compile_column(expression, columns_of(frame))
     return frame.select("row", value.alias("value"))["value"].to_physical().to_list()
 
 
 def over_columns(name: str, arguments: tuple[Literal, ...]) -> list[Any]:
-    """The same call, with columns of one value for what may be a column."""
+    """Computes a call with columns of one value in place of all literals that may be columns."""
     columns: dict[str, Any] = {}
     parts: list[Expression] = []
     for place, argument in enumerate(arguments):
@@ -119,7 +119,7 @@ def test_what_has_no_column_is_folded(expression: Expression, expected: Literal)
 
 @pytest.mark.parametrize("expression", [Call("exp", (Literal(1000, INT),)), Cast(Literal("nan", TEXT), FLOAT)])
 def test_what_no_literal_can_say_stays_as_it_is_written(expression: Expression):
-    """The canonical form of NaN and of the infinities as literals would be one, that of NULL."""
+    """As literals, NaN and the infinities would all have the canonical form of NULL."""
     assert fold(expression) == expression
 
 

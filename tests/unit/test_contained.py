@@ -1,4 +1,4 @@
-"""Functions within each other stay as large as they are written, and give what they give by themselves."""
+"""Compiled nested functions are not larger than as written, and give the values of the single functions."""
 
 import functools
 from typing import Any
@@ -50,7 +50,7 @@ def values(expression: Expression) -> pl.Series:
 
 @pytest.mark.parametrize("kind", NESTED)
 def test_functions_within_each_other_do_not_look_at_their_columns_ever_more_often(kind: str):
-    """A tenth level would take a gigabyte."""
+    """Without a limit a tenth level would take a gigabyte."""
     expression, around = NESTED[kind]
     for level in range(8):
         written = sum(1 for _ in range(2**level if kind in ("case", "substr") else level + 1))

@@ -1,4 +1,4 @@
-"""From where operators go on that were lost in a crash."""
+"""Where operators that were lost in a crash resume."""
 
 import itertools
 
@@ -86,7 +86,7 @@ def test_rows_of_a_filter_are_skipped_or_lost_so_that_each_counts_once(made: int
     )
 
     go_on = found["f"]
-    # Rows that the consumer has had or will never get, and those that come, are together what the filter makes.
+    # Rows that the consumer has got, will never get, or gets later add up to the rows that the filter makes.
     assert taken + missing + go_on.lost_rows[name] == go_on.rows_out + go_on.skip_rows[name]
     assert min(go_on.lost_rows[name], go_on.skip_rows[name]) == 0
     assert go_on.is_exact
@@ -112,7 +112,7 @@ def test_source_that_begins_again_at_its_first_row_is_said_to_repeat():
 
 def test_without_a_living_consumer_what_was_on_its_way_is_not_known():
     specs, links = chain(SOURCE, FILTER, SINK)
-    for begun_at, is_exact in (set(), False), ({"k"}, True):  # a sink that finds its rows in its file leaves them out
+    for begun_at, is_exact in (set(), False), ({"k"}, True):  # a sink in `begun_at` finds its rows in its file and leaves them out
         found = continuations(specs, links, {"f", "k"}, {}, {links[0].id: answer(links[0], 1, 9, made=5)}, {}, begun_at)
         assert (found["f"].rows_out, found["f"].is_exact) == (5, is_exact)
 
@@ -171,7 +171,7 @@ def test_behind_a_file_everything_is_worked_through_once_more():
 
 
 def test_where_inputs_meet_rows_may_come_in_another_order():
-    """Rows of a union of two files that a consumer has taken are left out by their number, and may be others."""
+    """The new union skips as many rows as its consumer has taken, but its two inputs may now mix in another order."""
     union, other = spec("u", UnionParams()), spec("t", FILE.params)
     specs, links = chain(FILE, union, FILTER, SINK)
     specs = {"t": other, **specs}
@@ -180,7 +180,7 @@ def test_where_inputs_meet_rows_may_come_in_another_order():
     for rows, is_exact in ((0, True), (7, False)):
         found = continuations(specs, links, lost, {links[2].id: answer(links[2], 1, rows)}, {}, {})
         assert found["f"].is_exact is is_exact
-        assert found["s"].is_exact, "its rows are those of one file"
+        assert found["s"].is_exact, "its rows come from one file, always in the same order"
     found = continuations(specs, links, {*lost, "k"}, {}, {}, {})
     assert not found["k"].is_exact
     found = continuations(specs, links, {*lost, "k"}, {}, {}, {}, {"k"})
@@ -217,10 +217,10 @@ def test_a_merge_gives_nothing_again_that_its_consumer_has_seen():
 
     feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=100)}
     both = continuations(specs, links, {"w", "m"}, consumers, feeders, {})
-    assert both["w"].watermark_us == 89, "what is lost with its consumer begins where that had come to, too"
+    assert both["w"].watermark_us == 89, "an operator that is lost with its consumer resumes where the consumer was"
     specs, links = chain(FILE, spec("j", SessionParams("ts", 10, (), ())), spec("w", WINDOW), SINK)
     both = continuations(specs, links, {"j", "w"}, {links[2].id: answer(links[2], 2, 3, watermark_us=90)}, feeders, {})
-    assert both["j"].watermark_us == WATERMARK_MIN, "the end of an open window says nothing of what the window had been given"
+    assert both["j"].watermark_us == WATERMARK_MIN, "the end of an open window does not tell which rows the window had got"
 
 
 def test_no_state_is_lost_if_nothing_was_acknowledged():
@@ -235,7 +235,7 @@ def test_the_newest_time_does_not_go_beyond_the_end():
 
 
 def test_what_went_on_without_a_lost_operator_is_said_to_lack_its_rows_though_a_file_gives_all_again():
-    """Seed 8051: a join had answered without one side, as that was away for long, and its query ended without a word of it."""
+    """Seed 8051: one side of a join was away for long. The join answered without that side, and the query ended without saying so."""
     specs, links = chain(FILE, FILTER, spec("j", WINDOW), SINK)
     for ahead_us, until_us in ((WATERMARK_MIN, None), (70, 70)):
         told = Renewed(links[1], 3, 30, 50, ahead_us=ahead_us)

@@ -1,4 +1,4 @@
-"""`sbon testbed coordinates`: what it computes, and its contract with scripts."""
+"""`sbon testbed coordinates`: its figures, and its options, output and exit codes for scripts."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ TIMES = ("seconds", "updates_per_second")
 
 
 def plane(nodes: int, seed: int = 1) -> np.ndarray:
-    """RTTs of nodes on a plane behind access links."""
+    """Returns RTTs in ms of nodes on a plane behind access links."""
     rng = np.random.default_rng(seed)
     points, heights = rng.uniform(0, 150, (nodes, 2)), rng.uniform(1, 10, nodes)
     rtt = np.linalg.norm(points[:, None] - points[None], axis=-1) + heights[:, None] + heights[None]
@@ -120,7 +120,7 @@ def test_a_senseless_jitter_is_refused(share: float):
 
 
 def test_no_jitter_draws_nothing():
-    """`--jitter 0` repeats the runs of before there was any, number for number."""
+    """`--jitter 0` takes no random numbers, so it repeats runs of versions without jitter exactly."""
     jitter = Jitter(0.0, np.random.default_rng(1))
     assert jitter.measured_ms(50.0) == 50.0
     quiet, noisy = (evaluate(plane(12), rounds=60, neighbours=None, seed=1, jitter=share) for share in (0.0, 0.1))
@@ -131,7 +131,7 @@ def test_coordinates_see_through_a_tenth_of_exponential_noise():
     """Each of 60 peers is probed four times in 240 rounds."""
     errors = [evaluate(plane(60), rounds=240, neighbours=None, seed=seed, jitter=0.1)["median_relative_error"] for seed in (1, 2)]
 
-    assert max(errors) < 0.02  # observed 0.008; 0.036 where a sample is taken as it is
+    assert max(errors) < 0.02  # observed 0.008; 0.036 without a filter of samples
 
 
 def test_a_slice_is_taken_by_name_or_number():
@@ -179,7 +179,7 @@ def test_the_command_writes_json_and_prints_a_summary(tmp_path: Path):
     assert "after 20 rounds" in result.output
     assert "unprobed pairs" in result.output
     written = json.loads((tmp_path / "out.json").read_text())
-    # As agents are: probes are noisy, and each reply brings the coordinates of four others.
+    # The defaults are as in agents: probes are noisy, and each reply brings the coordinates of four others.
     assert (written["neighbours"], written["jitter"], written["gossip"]) == (3, JITTER_SHARE, 4)
 
 

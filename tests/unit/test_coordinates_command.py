@@ -1,4 +1,4 @@
-"""`sbon coordinates`: what is laid out, and what is drawn."""
+"""`sbon coordinates`: the layout and the picture."""
 
 import sys
 
@@ -59,7 +59,7 @@ def test_the_picture_is_a_png(tmp_path, agents):
 
 
 def drawn(members):
-    """The axes of the picture, with everything in its place."""
+    """Returns the axes of the picture after layout."""
     figure_module = pytest.importorskip("matplotlib.figure")
     figure = figure_module.Figure(figsize=(10, 8), layout="constrained")
     fill(figure, laid_out(members))

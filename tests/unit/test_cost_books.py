@@ -1,4 +1,4 @@
-"""The books of an agent: what it measures, tells, hears and keeps."""
+"""The cost books of an agent: figures that it measures, reports, receives and keeps."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_absurd_nodes_and_nodes_that_speak_for_others_are_refused_whole() -> Non
     told = measured().own(2, 1e9, now=1.0)
     books = Books("n2")
 
-    books.hear("n3", told, (), now=1.0)  # n3 says what n1 can do
+    books.hear("n3", told, (), now=1.0)  # n3 reports about n1
     books.hear("n1", msgspec.structs.replace(told, cores=1e9), (), now=1.0)
     assert books.refused == 2
     assert books.nodes.of("n1", 1.0).speed.source is Source.RULE
@@ -101,7 +101,7 @@ def test_what_others_use_is_what_is_used_less_the_work_of_operators() -> None:
 def test_an_agent_tells_what_it_uses_beside_its_operators() -> None:
     books = Books("n1")
     books.sample(0.0, 1.5, {"a": 0}, 0.6)
-    for second in range(1, 12):  # the clocks of the two are not read at one instant
+    for second in range(1, 12):  # the two clocks are not read at the same instant
         late = 0.4 if second % 2 else -0.4
         books.sample(float(second), 1.5, {"a": second * 500_000_000}, 0.6 + late)
 
@@ -122,14 +122,14 @@ def test_the_share_of_a_core_is_measured_now_and_then_while_others_are_busy() ->
         asked += [second] if books.wants_share(2, float(second)) else []
     assert asked == [1, 11, 21]
     books.sample(26.0, 0.9, {"a": 26 * 500_000_000})
-    assert not books.wants_share(2, 40.0), "others leave most of the cores"
+    assert not books.wants_share(2, 40.0), "other programs leave most of the cores"
 
     assert books.own(2, 0.0, now=26.0).share is None
     for share in (0.4, None, math.nan, 0.0, 1.5, 0.6):
         books.shared_out(share)
     told = books.own(2, 0.0, now=26.0)
     assert told.share is not None
-    assert 0.5 < told.share < 0.6, "the latest counts most"
+    assert 0.5 < told.share < 0.6, "the latest share counts most"
     heard = Books("n2")
     heard.hear("n1", told, (), now=26.0)
     assert heard.nodes.of("n1", 26.0).share == told.share

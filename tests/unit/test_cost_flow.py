@@ -1,4 +1,4 @@
-"""One walk of a query graph: rows, work and bytes by interval, and the same as polynomials."""
+"""A walk of a query graph gives rows, work and bytes by interval, or as polynomials of the rates."""
 
 import itertools
 
@@ -12,11 +12,11 @@ from sbon.errors import ShapeError
 from sbon_testbed.bench.costs import walk
 
 STEPS = 8
-"""Steps of an interval in the plain twin. Spans are multiples of a step, so that its midpoint rule is exact."""
+"""Steps of an interval in the plain twin. Spans are multiples of a step, so the twin's midpoint rule is exact."""
 
 
 class Twin:
-    """The same walk by plain loops, operator by operator and step by step."""
+    """The plain twin: the walk by loops, operator by operator and step by step."""
 
     def __init__(self, operators: list[OperatorFlow], links: list[FlowLink]) -> None:
         self.operators = {operator.id: operator for operator in operators}
@@ -68,7 +68,7 @@ class Twin:
         self.found[name], self.batches[name] = (taken, out, load), count
 
     def until(self, rows: list[float], at_s: float) -> float:
-        """Rows before an instant since the start; negative before it."""
+        """Returns the rows from the start to an instant; in a warm walk, minus the rows between them if the instant is before the start."""
         if at_s < 0:
             return at_s * sum(rows) / (self.count * self.width_s) if self.warm else 0.0
         total = 0.0
@@ -95,7 +95,7 @@ class Twin:
 
 
 def random_graph(rng: np.random.Generator, count: int, bent: float) -> tuple[list[OperatorFlow], list[FlowLink]]:
-    """A DAG of operators, some of which are joins or windows. Spans are multiples of a step of intervals of 0.5 s."""
+    """Returns a DAG of operators. Behind the sources, a share `bent` are joins or windows, with spans in steps of 0.5 s / `STEPS`."""
     operators: list[OperatorFlow] = []
     links: list[FlowLink] = []
     sources = int(rng.integers(1, 4))
@@ -162,7 +162,7 @@ def test_polynomials_give_what_a_walk_gives_at_constant_rates(seed: int):
     operators, links = random_graph(rng, 7, bent=0.4)
     graph = FlowGraph(operators, links)
     rates = {name: float(rng.uniform(10, 100)) for name in graph.sources}
-    # 1.25 s is the longest slide: in intervals of 5 s a window is a steady stream too.
+    # The longest slide is 1.25 s, so in intervals of 5 s windows give a steady stream, too.
     width_s = 5.0
     sources = {name: Series(0.0, width_s, *(np.full(40, rate * width_s * share) for share in (1, 0.5, 8))) for name, rate in rates.items()}
 
@@ -200,7 +200,7 @@ def test_a_row_costs_at_its_port_and_a_batch_costs_once():
 
 
 def test_a_join_gives_what_table_3_of_whitewater_says():
-    """2 w r1 r2 s for a window of w on both sides."""
+    """The output rate is 2 w r1 r2 s for a window of w on both sides."""
     left, right = OperatorFlow(id="l", ports=(PortFlow(),)), OperatorFlow(id="r", ports=(PortFlow(),))
     join = OperatorFlow(id="j", ports=(PortFlow(selectivity=0.0),) * 2, join=JoinFlow(selectivity=0.01, before_s=5.0, after_s=5.0))
     graph = FlowGraph([left, right, join], [FlowLink("a", "l", "j", 0), FlowLink("b", "r", "j", 1)])
@@ -230,7 +230,7 @@ def test_windows_give_their_groups_at_the_end_of_each_slide():
 
     flow = graph.series({"s": series_of(rows, 1.0, start_s=9.0)}, warm=False)
 
-    # Ends at 10, 12 and 14 s: one second, three seconds and five seconds after the start.
+    # The windows end at 10, 12 and 14 s: 1, 3 and 5 s after the start.
     assert flow.rows_out[1].tolist() == [0.0, 1.0, 0.0, 3.0, 0.0, 5.0]
 
 
@@ -295,7 +295,7 @@ def test_a_product_of_too_many_terms_is_refused():
 
 
 def test_a_walk_of_40_operators_over_100_intervals_is_quick():
-    """Observed: 0.10 ms; the bound leaves room for a busy machine."""
+    """Observed: 0.10 ms. The bound leaves room for a busy machine."""
     least_s, flow = walk(repeats=50)
 
     assert flow.load_ns.shape == (40, 100)

@@ -16,7 +16,7 @@ UNIT = tuple(tuple(float(i == j) for j in range(5)) for i in range(5))
 
 
 def by_enumeration(matrix: FloatArray, vector: FloatArray) -> FloatArray:
-    """The plain twin: the best of all sets of coefficients above 0."""
+    """The plain twin: tries all sets of coefficients that may be above 0."""
     best, least = np.zeros(len(vector)), 0.0
     for count in range(1, len(vector) + 1):
         for chosen in itertools.combinations(range(len(vector)), count):
@@ -42,7 +42,7 @@ def test_least_squares_from_zero_is_the_best_of_all_sets_of_coefficients():
 def measured(
     fit: CostFit, rng: np.random.Generator, a: float, b: float, c: float = 0.0, *, batches: int = 400, scatter: float = 0.1
 ) -> None:
-    """Batches of 100 to 65,536 rows, evenly over the logarithm of their size."""
+    """Adds measurements of batches of 100 to 65,536 rows, with sizes evenly spread on a logarithmic scale."""
     for _ in range(batches):
         rows = round(100 * 655.36 ** rng.random())
         windows = float(rng.integers(1, 20)) if c else 0.0
@@ -62,7 +62,7 @@ def test_a_fit_finds_the_law_whatever_the_rule_says(a: float, b: float, c: float
         cost = law.cost_ns(rows, windows)
         assert cost.value == pytest.approx(a + b * rows + c * rows * windows, rel=0.05)
         assert cost.source is Source.MEASURED
-    assert law.scatter == pytest.approx(0.1, rel=0.35)  # the first block still contains the error of the rule
+    assert law.scatter == pytest.approx(0.1, rel=0.35)  # the first block still contains the error of the default law
 
 
 def test_bounds_hold_the_true_cost_in_most_runs():
@@ -72,11 +72,11 @@ def test_bounds_hold_the_true_cost_in_most_runs():
         measured(fit, np.random.default_rng(seed), 80_000, 30, batches=60, scatter=0.2)
         cost = fit.law(7.0).cost_ns(5_000)
         held += cost.low <= 230_000 <= cost.high
-    assert held >= 52  # of 60; two standard errors hold in 95 %; observed 57
+    assert held >= 52  # of 60: bounds of two standard errors hold in 95 %; observed 57
 
 
 def test_small_batches_count_as_much_as_large_ones():
-    """Unweighted least squares would let the scatter of large batches decide what small ones cost."""
+    """With unweighted least squares, the scatter of large batches would decide the cost of small ones."""
     rng = np.random.default_rng(5)
     errors = []
     for _ in range(20):
@@ -96,7 +96,7 @@ def test_what_batches_do_not_tell_apart_stays_uncertain():
     assert law.cost_ns(4096).error < 0.05
     assert law.cost_ns(100).error > 0.5
     assert law.cost_ns(4096, open_windows=10).error > 0.3
-    assert law.per_row_window_ns == 20.0  # the rule's: no row had an open window
+    assert law.per_row_window_ns == 20.0  # the default, because no row had an open window
 
 
 def test_a_change_of_cost_shows_after_some_thousand_batches():
@@ -110,13 +110,13 @@ def test_a_change_of_cost_shows_after_some_thousand_batches():
 
 
 def test_one_stall_does_not_make_a_law():
-    """3 s for a batch of 70 microseconds. Work put off may be some hundred times as dear, so a trace of it stays for a while."""
+    """A batch of 70 us takes 3 s. Batches with postponed work may cost some hundred times as much, so the stall counts for a while."""
     fit = CostFit()
     rng = np.random.default_rng(2)
     measured(fit, rng, 50_000, 20)
     fit.took(1_000, 3e9, at_s=7.0)
 
-    assert fit.law(7.0).cost_ns(1_000).value < 4 * 70_000  # observed 165,000; 7 ms if nothing were cut off
+    assert fit.law(7.0).cost_ns(1_000).value < 4 * 70_000  # observed 165,000; without a cut 7,000,000
     measured(fit, rng, 50_000, 20, batches=8_000)
     assert fit.law(7.0).cost_ns(1_000).value == pytest.approx(70_000, rel=0.05)
 
@@ -230,7 +230,7 @@ def test_rows_beyond_each_knee_have_a_cost_of_their_own(to_first: float, to_seco
 
 
 def test_work_put_off_is_part_of_the_cost_per_row():
-    """A window that gathers 100,000 rows and then works on them: 90 of 100 batches of 1,000 rows cost next to nothing."""
+    """A window gathers 100,000 rows and then works on them, so 99 of 100 batches of 1,000 rows cost next to nothing."""
     fit = CostFit()
     gathered, costs = 0, {1_000: 0.0, 20_000: 0.0}
     for number in range(4_000):
@@ -250,7 +250,7 @@ def test_work_put_off_is_part_of_the_cost_per_row():
 
 @pytest.mark.parametrize("sizes", [(8, 15), (64, 127), (1_024, 2_000), (2_048, 4_000), (128, 200, 250)])
 def test_sizes_that_come_in_a_short_cycle_tell_fixed_cost_from_that_of_rows(sizes: tuple[int, ...]):
-    """Sizes within a factor of two: sums over all of them have one mean size, however many batches there are."""
+    """The sizes differ by at most a factor of two. Sums over whole cycles all have the same mean size, however many batches there are."""
     fit = CostFit()
     for number in range(2_048):
         rows = sizes[number % len(sizes)]
@@ -264,7 +264,7 @@ def test_sizes_that_come_in_a_short_cycle_tell_fixed_cost_from_that_of_rows(size
 @pytest.mark.parametrize("ns", [0, 1, 1e-9, 1e13])
 @pytest.mark.parametrize("rows", [0, 1, 4_096, 131_072])
 def test_any_batches_have_a_law(ns: float, rows: int):
-    """Clocks that tell 0, watermarks without rows, and many batches that are all alike."""
+    """Covers clocks that show 0, watermarks without rows, and many equal batches."""
     fit = CostFit()
     for number in range(700):
         fit.took(rows, ns, at_s=1.0)
@@ -275,7 +275,7 @@ def test_any_batches_have_a_law(ns: float, rows: int):
 
 
 def test_many_batches_of_one_size_do_not_make_the_law_wrong_for_all_others():
-    """Costs that bend as no law does: 30 us more below 200 rows. Of 20,000 batches, all but one in a hundred are so small."""
+    """The costs follow no law: 30 us more below 200 rows. Of 20,000 batches, 99 % are below 200 rows."""
     fit = CostFit(memory=1e9)
     rng = np.random.default_rng(3)
 
@@ -288,4 +288,4 @@ def test_many_batches_of_one_size_do_not_make_the_law_wrong_for_all_others():
     law = fit.law(0.0)
 
     errors = [law.cost_ns(rows).value / cost_ns(rows) - 1 for rows in (100, 1_000, 8_192)]
-    assert max(map(abs, errors)) < 0.17  # observed: 0.147 at 1,000 rows, and 0.191 where batches weigh by their number
+    assert max(map(abs, errors)) < 0.17  # observed: 0.147 at 1,000 rows; 0.191 if all batches had the same weight

@@ -1,4 +1,4 @@
-"""Every cost model: a move costs the difference of two assignments, placement and the local optimiser follow it, and bounds are named."""
+"""Every cost model: a move costs the difference of two assignments, optimisers follow the model, and a refusal names the bound."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from tests.placement_worlds import node, place
 
 
 class Hops(SumOfLinks):
-    """Links that leave a node, whatever flows on them and however far they lead; a loaded host counts like a link."""
+    """Counts links between nodes, whatever their rates and latencies; a loaded host counts like a link."""
 
     def of_links(self, rate_bytes_per_s, latency_ms):
         return np.where(np.asarray(latency_ms) > 0, 1.0, 0.0) * np.ones_like(rate_bytes_per_s)
@@ -34,7 +34,7 @@ class Hops(SumOfLinks):
 
 
 class Longest(SumOfLinks):
-    """The longest link: no sum."""
+    """A model that is no sum over links."""
 
     is_sum = False
 
@@ -45,7 +45,7 @@ NODES = ["n0", "n1", "n2", "n3"]
 
 @st.composite
 def placed_problems(draw):
-    """Problems of any shape: parallel links, diamonds, operators without links, latencies that differ by direction."""
+    """Draws problems of any shape: parallel links, diamonds, operators without links, latencies that differ by direction."""
     pinned = {f"p{i}": draw(st.sampled_from(NODES)) for i in range(draw(st.integers(0, 3)))}
     unpinned = tuple(f"u{i}" for i in range(draw(st.integers(1, 4))))
     everyone = [*pinned, *unpinned]
@@ -84,7 +84,7 @@ def test_exact_placement_finds_what_no_assignment_undercuts(model, found):
 
 LINE = CostSpace({"a": node(0.0), "b": node(10.0), "c": node(50.0), "d": node(100.0), "e": node(104.0)})
 HEAVY_AND_TWO_LIGHT = (Neighbour("a", 5000.0, True, "p"), Neighbour("d", 10.0, False, "s"), Neighbour("d", 10.0, False, "t"))
-"""By usage an operator belongs to the heavy stream at a, by hops to the two light ones at d."""
+"""Network usage places an operator at the heavy stream at a, hops at the two light streams at d."""
 
 
 def measured(ask, load=None):
@@ -104,7 +104,7 @@ def test_placement_follows_its_model(model, where):
 
 
 def reviewed(optimiser, view, verdicts):
-    """Reviews until the optimiser is sure."""
+    """Repeats reviews until the optimiser is sure; returns its verdict."""
     for now in range(0, 200, 10):
         ask = optimiser.review(view, LINE, now)
         if ask is None:
@@ -128,7 +128,7 @@ def test_the_local_optimiser_follows_its_model(model, where):
 
 
 def test_multicasts_follow_their_model():
-    """A copy less over 100 ms is worth a hop more, unless hops are what counts."""
+    """A multicast saves a copy over 100 ms and adds a hop: worth it by network usage, not by hops."""
     view = SourceView("a", "a", (Branch("a>d:0", "d", 1000.0), Branch("a>e:0", "e", 1000.0)))
 
     assert isinstance(reviewed(MulticastOptimiser(OptimiserConfig(), NetworkUsage()), view, Insert), Insert)

@@ -1,4 +1,4 @@
-"""Waits, tails, the largest of several delays, and quantiles, against simulations."""
+"""Waits, tails, the largest of several delays, and quantiles, compared with simulations."""
 
 import math
 
@@ -14,7 +14,7 @@ COUNT = 400_000
 
 
 def simulated(gaps: FloatArray, services: FloatArray) -> FloatArray:
-    """Waits by Lindley's recursion: W_{n+1} = max(0, W_n + S_n - T_n), as a running minimum of its walk."""
+    """Returns waits by Lindley's recursion W_{n+1} = max(0, W_n + S_n - T_n), computed with a running minimum."""
     walk = np.concatenate([[0.0], np.cumsum(services - gaps)])
     return walk - np.minimum.accumulate(walk)
 
@@ -33,8 +33,8 @@ def test_lindley_as_a_running_minimum_is_the_loop():
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8, 0.95])
 @pytest.mark.parametrize("scv", [0.0, 0.5, 1.0, 4.0])
 def test_exponential_gaps_give_pollaczek_and_khinchine(load: float, scv: float):
-    """E[W] = E[S^2] / (2 (1 - load) E[T]), E[W^2] = 2 E[W]^2 + E[S^3] / (3 (1 - load) E[T]): exact for M/G/1."""
-    # A gamma distribution with mean `load`; of an scv of 0, a constant.
+    """E[W] = E[S^2] / (2 (1 - load) E[T]) and E[W^2] = 2 E[W]^2 + E[S^3] / (3 (1 - load) E[T]) are exact for M/G/1."""
+    # The service times have a gamma distribution with mean `load`; an scv of 0 makes them constant.
     second = load**2 * (1 + scv)
     third = load**3 * (1 + scv) * (1 + 2 * scv)
     found = gg1_wait(Moments(1, 1.0, 2.0, 6.0), Moments(1, load, second, third))
@@ -72,7 +72,7 @@ def test_overload_never_ends_and_even_work_never_waits():
 
 
 def test_the_largest_of_normals_is_that_of_tables_and_of_a_simulation():
-    """Teichroew (1956): means 0.56419, 0.84628, 1.53875 and 2.50759; of two, the variance is 1 - 1 / pi."""
+    """Teichroew (1956) has means 0.56419, 0.84628, 1.53875 and 2.50759; the variance of the larger of two is 1 - 1 / pi."""
     assert [largest_of_normals(n)[0] for n in (2, 3, 10, 100)] == pytest.approx([0.56419, 0.84628, 1.53875, 2.50759], abs=1e-4)
     assert largest_of_normals(2)[1] == pytest.approx(math.sqrt(1 - 1 / math.pi), abs=1e-5)
     largest = np.random.default_rng(2).normal(size=(20_000, 40)).max(1)

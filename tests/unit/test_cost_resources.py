@@ -1,4 +1,4 @@
-"""Capacities of nodes and of the network, and the part of them that others use."""
+"""Capacities of nodes and of the network, and the share that others use."""
 
 import math
 
@@ -54,7 +54,7 @@ def test_use_is_kept_by_second_and_before_that_by_ten():
     assert series is not None
     assert series.seconds == pytest.approx([second / 1_000 for second in range(939, 999)])
     assert len(series.tens) == 60
-    # The plain twin: means over ten seconds of what left the seconds, in order.
+    # The plain twin: means over ten of the values that have left `seconds`, in order.
     left = [second / 1_000 for second in range(939)]
     tens = [sum(left[at : at + 10]) / 10 for at in range(0, 930, 10)][-60:]
     assert series.tens == pytest.approx(tens)
@@ -82,7 +82,7 @@ def test_coming_use_is_as_the_latest_and_its_bounds_are_those_of_stretches():
     assert series.over(4, 0.5).tolist() == [0.0, 0.0, 4.0, 4.0]
     assert series.over(3, 2.0, Edge.HIGH).tolist() == [2.0, 2.0, 2.0]
     assert series.over(1, 1.0, Edge.LOW).tolist() == [0.0]
-    # Longer than the 14 s that are known: repeated, the latest last.
+    # Only 14 s are known; before them the series repeats, so that it ends with the latest values.
     long = series.over(20, 1.0)
     assert long[-4:].tolist() == [0.0, 2.0, 0.0, 4.0]
     assert long[:6].tolist() == [1.0, 1.0, 0.0, 2.0, 0.0, 4.0]

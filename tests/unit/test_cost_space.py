@@ -1,4 +1,4 @@
-"""The table of all known nodes, made of coordinates or of columns."""
+"""The table of all known nodes, made from coordinates or from columns."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from tests.placement_worlds import aggregate, join_tree, place, synthetic_space
 
 
 def columns_of(space: CostSpace, order: np.ndarray) -> CostSpace:
-    """The same space made of arrays in another order."""
+    """Returns an equal space that is made from arrays in another order."""
     names = np.array(space.names)
     return CostSpace.from_arrays(names[order], space.vectors_ms[order], space.heights_ms[order], space.loads_ms[order], space.errors[order])
 
@@ -122,7 +122,7 @@ def test_caution_prefers_of_equal_predictions_the_coordinate_that_knows_more():
     assert latencies.one_way_ms("sure", "p") == latencies.one_way_ms("unsure", "p")
     assert latencies.cautious().one_way_ms("sure", "p") < latencies.cautious().one_way_ms("unsure", "p")
     latencies.learn("unsure", {"p": 60.0})
-    assert latencies.cautious().one_way_ms("unsure", "p") == 30.0  # what is measured needs no caution
+    assert latencies.cautious().one_way_ms("unsure", "p") == 30.0  # a measured RTT needs no caution
     assert latencies.cautious().one_way_ms("unsure", "unsure") == 0.0
 
 
@@ -132,7 +132,7 @@ def test_an_empty_space_and_one_of_a_single_node_have_no_typical_rtt():
 
 
 def test_gravity_pulls_towards_the_origin_with_the_square_of_the_distance_and_not_beyond_it() -> None:
-    assert pulled_back((30.0, 40.0, 0.0), 100.0) == pytest.approx((30.0 * 0.995, 40.0 * 0.995, 0.0))  # 0.25 of 50 ms
-    assert pulled_back((300.0, 400.0, 0.0), 100.0) == pytest.approx((300.0 * 0.95, 400.0 * 0.95, 0.0))  # 25 of 500 ms
+    assert pulled_back((30.0, 40.0, 0.0), 100.0) == pytest.approx((30.0 * 0.995, 40.0 * 0.995, 0.0))  # by 0.25 ms of 50 ms
+    assert pulled_back((300.0, 400.0, 0.0), 100.0) == pytest.approx((300.0 * 0.95, 400.0 * 0.95, 0.0))  # by 25 ms of 500 ms
     assert pulled_back((30_000.0, 0.0, 0.0), 100.0) == (0.0, 0.0, 0.0)
     assert pulled_back((30.0, 40.0, 0.0), 0.0) == (30.0, 40.0, 0.0)

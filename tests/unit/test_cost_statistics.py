@@ -1,4 +1,4 @@
-"""Statistics by signature: measured here, told by peers, kept over a restart."""
+"""Statistics by signature: measured here, reported by peers, kept over a restart."""
 
 import math
 
@@ -15,7 +15,7 @@ from sbon.execution.port_costs import PortCosts
 def operator(
     *, per_row_ns: float = 20.0, share: float = 0.25, batches: int = 100, signature: str = "map", ports: int = 1, seed: int = 0
 ) -> OperatorFit:
-    """An operator whose ports cost 1, 2 ... times as much per row."""
+    """Returns the fit of an operator whose port n costs n times `per_row_ns` per row, counted from 1."""
     fit = OperatorFit(signature, ports)
     rng = np.random.default_rng(seed)
     for _ in range(batches):
@@ -26,7 +26,7 @@ def operator(
 
 
 def told(**changes: float) -> dict[str, object]:
-    """Returns what a peer tells, as decoded from a message."""
+    """Returns the report of a peer, as decoded from a message."""
     plain = msgspec.to_builtins(operator(**changes).statistics(5.0))  # type: ignore[arg-type]
     assert isinstance(plain, dict)
     return plain
@@ -64,7 +64,7 @@ def test_a_selectivity_of_no_row_out_has_an_upper_bound():
 
 
 def test_a_selectivity_that_comes_in_bursts_is_less_certain():
-    """Windows give nothing for most batches, and everything for one."""
+    """Windows give no rows for most batches, and all rows for one."""
     even, bursts = OperatorFit("map", 1), OperatorFit("map", 1)
     for number in range(50):
         even.ports[0].took(1_000, 100, 1e5, at_s=0.0)
@@ -180,7 +180,7 @@ def test_a_new_fit_begins_with_what_an_operator_that_is_alike_has_cost():
     later = book.fit("map of another source", 1, now=5.0, alike="map")
     other = book.fit("another map", 1, now=5.0, alike="another")
     for fit in (later, other):
-        for _ in range(100):  # batches of one size cannot tell their fixed cost from that of their rows
+        for _ in range(100):  # batches of one size do not tell the fixed cost from the cost of rows
             fit.ports[0].took(1_000, 1_000, 20_000 + 1_000 * 1_000, at_s=6.0)
 
     assert later.statistics(6.0).ports[0].law.per_row_ns == pytest.approx(1_000, rel=0.02)
@@ -226,7 +226,7 @@ def test_what_is_kept_survives_as_json():
 
 
 def deeply(report: dict[str, object], path: tuple[object, ...], value: object) -> dict[str, object]:
-    """The report with another value at one place."""
+    """Returns a copy of the report with another value at one place."""
     copied = msgspec.json.decode(msgspec.json.encode(report))
     place = copied
     for step in path[:-1]:
@@ -275,7 +275,7 @@ def test_a_hostile_figure_is_refused_and_counted(path: tuple[object, ...], value
     report = msgspec.to_builtins(fit.statistics(5.0))
     book = StatisticsBook()
     assert book.told("honest", report, 0.0)
-    # JSON has no NaN: only this place of the plain copy is changed.
+    # JSON has no NaN, so the value is put into the copy after decoding.
     assert not book.told("peer", deeply(report, path, value), 0.0)
 
     assert book.refused == {("peer", reason): 1}

@@ -1,4 +1,4 @@
-"""The load of the machine's processors, with the kernel's files faked."""
+"""The load of the machine's processors, read from faked files of the kernel."""
 
 import pytest
 
@@ -71,14 +71,14 @@ def test_only_some_and_the_last_ten_seconds_count():
 
 
 def test_free_cores_are_those_that_other_programs_leave(tmp_path):
-    """All of four cores are used, three of them by this process."""
+    """In the second reading all four cores are used, three of them by this process."""
     clock, used, own = Clock(), iter([100.0, 100.0, 50.0, 25.0]), iter([7.0, 10.0, 12.0, 14.0])
     load = CpuLoad(lambda: next(used), tmp_path / "none", clock, lambda: next(own), cores=4)
     free = []
     for _ in range(4):
         free.append(load.read().free_cores)
         clock.now += 1.0
-    assert free == [0.0, 3.0, 4.0, 4.0], "nothing is known at first; own use beyond all use is a matter of clocks"
+    assert free == [0.0, 3.0, 4.0, 4.0], "the first reading knows nothing; own use above total use comes from unequal clocks"
 
 
 def test_the_share_of_a_core_is_what_work_got_of_the_time_in_which_it_was_ready():
@@ -89,14 +89,14 @@ def test_the_share_of_a_core_is_what_work_got_of_the_time_in_which_it_was_ready(
         return 7 + now, 5 + 3 * now
 
     assert share_of_core(scheduled, lambda: None) == 0.25
-    assert next(ran) == 24_000_000, "it ends after 20 ms of processor time"
+    assert next(ran) == 24_000_000, "the work ends after 20 ms of processor time"
     assert share_of_core(lambda: None) is None
 
 
 def test_work_ends_where_the_kernel_counts_nothing():
     used = iter(range(0, 10**9, 4_000_000))
     assert share_of_core(lambda: (0, 0), lambda: None, lambda: next(used)) is None
-    assert next(used) <= 60_000_000, "it ends after twice the time"
+    assert next(used) <= 60_000_000, "the work ends after twice the time"
 
 
 def test_the_kernel_tells_how_long_a_thread_has_run():
