@@ -1,8 +1,7 @@
-"""A second MATCH_RECOGNIZE, row by row and by backtracking: patterns, conditions and measures as tuples and functions, without the
-operator's code.
+"""A second MATCH_RECOGNIZE, which uses none of the operator's code. It backtracks row by row.
 
 A pattern is ("var", name), ("seq", [...]), ("alt", [...]), ("rep", part, least, most or None, reluctant), ("perm", [...]) or ("out", part).
-A condition or a measure is a text of SQL and a function of `Here`.
+A condition or a measure is a pair: its SQL text and a function of `Here`.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 Pattern = tuple[Any, ...]
 Taken = tuple[tuple[int, str, bool], ...]
-"""Rows of a match: place, variable, and whether it is left out."""
+"""Rows of a match, as (place, variable, whether the answer leaves the row out)."""
 
 
 class Row(NamedTuple):
@@ -27,7 +26,7 @@ class Here(NamedTuple):
 
     rows: list[Row]
     taken: Taken
-    """Up to the current row."""
+    """The rows of the match up to the current one."""
     whole: Taken
     number: int | None
     subsets: dict[str, tuple[str, ...]]
@@ -69,7 +68,7 @@ class Query(NamedTuple):
     within: int | None
     subsets: dict[str, tuple[str, ...]]
     descending: bool = False
-    """Rows of one instant go from the greatest n to the least."""
+    """Rows with equal times are ordered by n, descending."""
 
     @property
     def sql(self) -> str:
@@ -104,7 +103,7 @@ def text_of(pattern: Pattern) -> str:
 
 
 def ways(query: Query, rows: list[Row], start: int, number: int, waiting: list[Taken]) -> Iterator[Taken]:
-    """All matches from a row on, the preferred one first. Ways that wait for another row when there is none are added to `waiting`."""
+    """Yields all matches that start at a row, the preferred one first. Adds to `waiting` attempts that need a row after the last."""
 
     def run(pattern: Pattern, taken: Taken, out: bool, rest: Callable[[Taken], Iterator[Taken]]) -> Iterator[Taken]:
         match pattern:
@@ -136,7 +135,7 @@ def ways(query: Query, rows: list[Row], start: int, number: int, waiting: list[T
                 fewer = ("rep", part, 0, None if most is None else most - 1, reluctant)
 
                 def again() -> Iterator[Taken]:
-                    # A round without a row ends the repetition.
+                    # A round that takes no row ends the repetition.
                     yield from run(part, taken, out, lambda more: rest(more) if more == taken else run(fewer, more, out, rest))
 
                 yield from rest(taken) if reluctant else again()
@@ -146,7 +145,7 @@ def ways(query: Query, rows: list[Row], start: int, number: int, waiting: list[T
 
 
 def answers(query: Query, rows: list[Row]) -> list[tuple[Any, ...]]:
-    """The answers of one partition, whose rows are in order."""
+    """Returns the answers of one partition. `rows` are in order."""
     found: list[tuple[Any, ...]] = []
     start, number, matched = 0, 0, 0
     words = query.mode.split()

@@ -1,4 +1,4 @@
-"""Every operator of the registry with parameters, and the rows and watermarks that all of them are given."""
+"""Parameters for every operator of the registry, and the rows and watermarks that tests give to all operators."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ def call(name: str, *arguments: Expression) -> Call:
 
 
 THREE = call("abs", Literal(-3, INT))
-"""A constant that is still to be computed, as in a plan that nobody has folded."""
+"""A constant expression that no planner has folded."""
 ROOT = call("sqrt", Literal(4.0, FLOAT))
 CHOSEN = Case(((B, N),), NOTHING)
 MAYBE = {
@@ -174,7 +174,7 @@ def frame(rows: list[Any]) -> pl.DataFrame:
 
 
 def frames_of(kind: str, events: list[Any]) -> list[Any]:
-    """Ports with frames, and watermarks as they are; what comes on the second port of a lookup is a version of its table."""
+    """Returns events as (port, frame); watermarks stay as they are. A frame on a lookup's second port is a version of its table."""
     params = OPERATORS[kind]
     found: list[Any] = []
     for number, event in enumerate(events):
@@ -190,7 +190,7 @@ def frames_of(kind: str, events: list[Any]) -> list[Any]:
 
 
 def cut(whole: pl.DataFrame, cuts: list[int]) -> list[pl.DataFrame]:
-    """The stretches of rows between two cuts."""
+    """Splits a frame at the cuts."""
     edges = [0, *sorted({at for at in cuts if 0 < at < whole.height}), whole.height]
     return [whole[start:end] for start, end in pairwise(edges)]
 
@@ -215,7 +215,7 @@ SMALL += (
 
 @contextmanager
 def small_steps(rows: int) -> Iterator[None]:
-    """Steps of so many rows instead of thousands."""
+    """Limits operators to steps of `rows` rows instead of thousands."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name in SMALL:
             patch.setattr(module, name, rows)

@@ -1,4 +1,4 @@
-"""Plain twins of the stateful operators: every row kept, answers by brute force, sums by `math.fsum` and fractions."""
+"""Plain twins of the stateful operators: they keep every row, try all combinations, and sum with `math.fsum` and fractions."""
 
 import math
 from collections import defaultdict
@@ -20,18 +20,18 @@ TYPES = {"t": pl.Int64(), "k": pl.String(), "f": pl.Float64(), "i": pl.Int64(), 
 
 
 def frame(rows: Sequence[Any], names: str) -> pl.DataFrame:
-    """Rows of a time t, a key k, a float f, and whole numbers i and v: those that `names` says."""
+    """Returns rows as a frame. `names` lists the columns: time t, key k, float f, integers i and v."""
     return pl.DataFrame(rows, schema={name: TYPES[name] for name in names}, orient="row").with_columns(pl.col("t").cast(pl.Datetime("us")))
 
 
 def batches(rows: Sequence[Any], names: str, cuts: Sequence[int]) -> list[Event]:
-    """The rows as batches, cut at these places."""
+    """Splits the rows into batches at `cuts`."""
     places = sorted({0, len(rows), *(cut % (len(rows) + 1) for cut in cuts)})
     return [("rows", 0, frame(rows[a:b], names)) for a, b in pairwise(places)]
 
 
 def run(operator: Operator, events: Iterable[Event]) -> list[pl.DataFrame]:
-    """Feed an operator; all frames that it gives, in order."""
+    """Feeds an operator; returns all its output frames in order."""
     frames: list[pl.DataFrame] = []
     for kind, port, value in events:
         frames.extend(operator.process(port, value) if kind == "rows" else operator.advance(value))
@@ -39,7 +39,7 @@ def run(operator: Operator, events: Iterable[Event]) -> list[pl.DataFrame]:
 
 
 def rows_of(frames: Sequence[pl.DataFrame]) -> list[Row]:
-    """All rows, times and intervals as microseconds."""
+    """Returns all rows, with times and intervals in microseconds."""
     rows: list[Row] = []
     for frame in frames:
         physical = frame.select(pl.col(name).to_physical() for name in frame.columns)
@@ -48,7 +48,7 @@ def rows_of(frames: Sequence[pl.DataFrame]) -> list[Row]:
 
 
 def content(operator: Operator) -> Any:
-    """The parts of an operator, for a comparison: equal frames may differ in bytes, such as marks for NULLs that are none any more."""
+    """Returns an operator's state for comparison, as rows: equal frames may differ in bytes, for example in unused NULL masks."""
     parts = operator.parts()
     assert parts is not None
     return parts.head, {name: (frame.schema, frame.rows()) for name, frame in parts.frames.items()}
@@ -57,7 +57,7 @@ def content(operator: Operator) -> Any:
 def window_twin(
     rows: Sequence[tuple[int | None, str | None, float | None, int | None]], size: int, slide: int, lateness: int, watermark: int | None
 ) -> dict[tuple[int, str | None], dict[str, Any]]:
-    """Answers by (window start, key) over rows of (time, key, float, int); windows that have closed by the watermark, None for all."""
+    """Returns answers by (window start, key) over rows (time, key, float, int), of windows closed by the watermark; None: of all."""
     groups: dict[tuple[int, str | None], list[Row]] = defaultdict(list)
     for row in rows:
         if row[0] is None:
@@ -73,7 +73,7 @@ def window_twin(
 def session_twin(
     rows: Sequence[tuple[int | None, str | None, float | None, int | None]], gap: int, ended: int | None
 ) -> dict[tuple[int, int, str | None], dict[str, Any]]:
-    """Answers by (session start, session end, key); sessions that end up to `ended`, None for all."""
+    """Returns answers by (session start, session end, key), of sessions that end by `ended`; None: of all."""
     answers: dict[tuple[int, int, str | None], dict[str, Any]] = {}
     for key in {row[1] for row in rows}:
         timed = sorted((row for row in rows if row[0] is not None and row[1] == key), key=lambda row: row[0] or 0)
@@ -113,7 +113,7 @@ def _aggregates(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def join_twin(left: Sequence[Row], right: Sequence[Row], before: int, after: int) -> list[Row]:
-    """Pairs (left time, key, left value, right time, right value) of rows (time, key, value), sorted."""
+    """Returns sorted pairs (left time, key, left value, right time, right value) of rows (time, key, value)."""
     pairs = [
         (lt, lk, lv, rt, rv)
         for lt, lk, lv in left
@@ -126,7 +126,7 @@ def join_twin(left: Sequence[Row], right: Sequence[Row], before: int, after: int
 def left_join_twin(
     left: Sequence[Row], right: Sequence[Row], before: int, after: int, matches: Callable[[Any, Any], bool] = lambda one, other: True
 ) -> list[Row]:
-    """The pairs of `join_twin` whose values match, and left rows without one beside (NULL, NULL), sorted."""
+    """Returns, sorted, the pairs of `join_twin` whose values match, and left rows without a pair, with NULLs for the right side."""
     answers: list[Row] = []
     for row in left:
         if row[0] is not None:

@@ -1,4 +1,4 @@
-"""Arrays are those that a plain reading has, and DuckDB; whatever the text, an array of its type or NULL comes out."""
+"""Reading arrays gives what a plain Python reader and DuckDB give. Any text gives an array of the type or NULL."""
 
 import json
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ CONNECTION = duckdb.connect(config={"threads": 1})
 
 
 def element(value: Any, kind: ColumnType, ascii_only: bool) -> Any:
-    """A value of JSON as one of a type; ValueError where it is none."""
+    """Converts a JSON value to a type; raises ValueError if it does not fit."""
     if value is None:
         return None
     if kind is TEXT:
@@ -69,7 +69,7 @@ def test_elements_are_those_of_a_plain_reading(values: list[Any], kind: ColumnTy
 
 PLAIN = {"i": INT, "f": FLOAT, "s": TEXT, "b": BOOL}
 KINDS = {"of plain fields": PLAIN, "with a time": {**PLAIN, "t": TIME}}
-"""The first is read at once, the second field by field."""
+"""The reader parses the first kind at once, the second field by field."""
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Blocks of many lines, read in columns, give the rows and the misfits of the same lines read one by one."""
+"""Reading blocks of lines by columns gives the same rows and misfits as reading the lines one by one."""
 
 import json
 from datetime import datetime, timedelta
@@ -84,7 +84,10 @@ def causes(misfits: Misfits) -> dict[tuple[str, str], int]:
 
 
 def expect_same(lines: list[bytes], good: bytes = GOOD) -> None:
-    """Compares lines among good ones with the same lines alone. The reader has read a block of good ones before."""
+    """Compares lines read in a block, among good lines, with the same lines read one by one.
+
+    The block's reader has read a block of good lines before.
+    """
     of_block, of_lines = Misfits(), Misfits()
     many = [good] * FEW_ROWS + lines + [GOOD]
     reader = JsonRows(SCHEMA, TimeFormat(), of_block)
@@ -97,7 +100,7 @@ def expect_same(lines: list[bytes], good: bytes = GOOD) -> None:
     assert block.schema == plain.schema
     if len(lines) == 1:
         assert of_block.told() == of_lines.told()
-    # Of several lines, those that are left out member by member are counted last.
+    # The order may differ: a block counts last the lines that it reads member by member.
     assert causes(of_block) == causes(of_lines)
     kept = places_of([GOOD if line == good else line for line in many if line.strip()])
     assert (list(range(len(kept))) if places is None else places.to_list()) == kept
@@ -162,7 +165,7 @@ def test_any_objects_among_many_are_read_as_alone(rows: list[dict[str, Any]], as
 
 
 def test_regular_lines_are_read_in_columns() -> None:
-    """The way of the many is taken, not only right."""
+    """Checks that the column-wise reader accepts these lines, not only that its rows are right."""
     lines = [
         GOOD,
         GOOD.replace(b": ", b":"),
@@ -214,7 +217,7 @@ RECORDS = st.lists(st.tuples(*[FIELDS] * 5).map(lambda record: (",".join(record)
 @example([b"007,+5, 5,x,TRUE\n", b"1,5.0,1.50,x,true\n", b"2,6,7,x,true\n"], True)
 @example([b"253402300800,1,1,007,true\n"], True)
 def test_numbers_of_csv_are_the_same_read_as_numbers_or_as_texts(blocks: list[bytes], learns: bool) -> None:
-    """After a block of nothing but plain numbers, later ones are read as such; a reader that has seen others reads texts."""
+    """A reader whose blocks had only plain numbers parses numbers directly; any other reader parses texts."""
     at_once, as_texts = Misfits(), Misfits()
     numbers, texts = (CsvRows(SCHEMA, NAMES, ",", TimeFormat(), misfits) for misfits in (at_once, as_texts))
     if learns:

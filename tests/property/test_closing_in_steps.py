@@ -1,4 +1,4 @@
-"""What is long is computed in steps: windows that close, partials that are folded, rows in ranges."""
+"""Operators split long work into steps: closing windows, folding partial aggregates, sorting rows into ranges."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever peers say, a coordinate stays one that others would accept; and where the space lies does not matter."""
+"""Whatever peers send, a node's coordinate stays acceptable to others. Shifting the whole space changes nothing."""
 
 import math
 
@@ -63,7 +63,7 @@ def test_the_check_lets_pass_exactly_what_is_finite_and_in_range(coordinate):
 @given(seed=st.integers(0, 1000), shift=st.tuples(NEAR, NEAR, NEAR))
 @examples(30)
 def test_a_node_finds_its_place_wherever_the_space_lies(seed, shift):
-    """Translation: peers moved together carry the node with them (gravity, which ties the space to its origin, switched off)."""
+    """Moving all peers by a vector moves the node by the same vector. Gravity is off: it ties the space to its origin."""
     rng = np.random.default_rng(seed)
     peers = [Coordinate(tuple(rng.normal(0, 50, 3).tolist()), 2.0, 0.1) for _ in range(12)]
     truth = Coordinate((5.0, 6.0, 7.0), 3.0, 0.1)

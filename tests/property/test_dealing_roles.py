@@ -1,4 +1,4 @@
-"""Splitter, instances and merger give the answers of one instance: any dealer, any number of instances, resizing, and lost instances."""
+"""Splitter, instances and merger answer as one instance does, with any dealer, any number of instances, resizes and crashes."""
 
 import re
 
@@ -20,7 +20,7 @@ LETTERS = "abcd"
 
 
 class Anyhow(Silent):
-    """Deals by chance."""
+    """Deals each window to a random instance."""
 
     def __init__(self, setting: Setting, books: Books, rng: np.random.Generator) -> None:
         super().__init__(setting, books)
@@ -36,7 +36,7 @@ def told(instances: int) -> Setting:
 
 
 def candidate_of(start: int, rows: dict[int, tuple[float, int, str]], skip_to_next: bool) -> Candidate | None:
-    """What an instance finds for a start among the rows that it has: those of its partition within the scope."""
+    """Returns an instance's match for a start among its rows of the start's partition within the scope."""
     at_s, partition, _ = rows[start]
     window = [number for number in sorted(rows) if number >= start and rows[number][1] == partition and rows[number][0] < at_s + SCOPE_S]
     found = PATTERN.match("".join(rows[number][2] for number in window))
@@ -47,7 +47,7 @@ def candidate_of(start: int, rows: dict[int, tuple[float, int, str]], skip_to_ne
 
 
 def by_one(rows: dict[int, tuple[float, int, str]], skip_to_next: bool) -> list[tuple[int, ...]]:
-    """The twin: one instance, row by row."""
+    """The plain twin: returns the answers of one instance that works row by row."""
     answers, resumes = [], {}
     for number in sorted(rows):
         partition = rows[number][1]
@@ -60,7 +60,7 @@ def by_one(rows: dict[int, tuple[float, int, str]], skip_to_next: bool) -> list[
 
 
 class Instances:
-    """Instances that hold the rows that they were sent, and answer for a start once its window has closed."""
+    """Instances that keep the rows sent to them and answer for a start once its window has closed."""
 
     def __init__(self) -> None:
         self.rows: dict[int, dict[int, tuple[float, int, str]]] = {}

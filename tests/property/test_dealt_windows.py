@@ -1,4 +1,4 @@
-"""Windows of a pattern that are dealt to several instances: the answers of one, in its order, however far apart the instances are."""
+"""Pattern windows dealt to several instances give the answers of one instance, in its order, however far the instances lag."""
 
 from collections import deque
 from random import Random
@@ -34,7 +34,7 @@ INSIDE = [one for one in CONDITIONS if not reads_outside(one[0])]
 
 
 class Dealt:
-    """A splitter, instances and a merger, as links would connect them; a link brings batches in order, but as late as it likes."""
+    """A splitter, instances and a merger, connected as by links. A link delivers batches in order, with any delay."""
 
     def __init__(self, dealt: Dealing, number: int, random: Random) -> None:
         self._params = dealt.exchange(0, number), [dealt.part(index, number)[0] for index in range(number)], dealt.merge
@@ -47,7 +47,7 @@ class Dealt:
         self.answers: list[pl.DataFrame] = []
 
     def take(self, batch: pl.DataFrame, mark: int | None) -> None:
-        """Deals a batch, with the watermark behind it, then lets some instances work."""
+        """Deals a batch and the watermark after it, then lets some instances work."""
         for number, part in enumerate(self._splitter.process(0, batch) if batch.height else ()):
             if part.height:
                 self._waiting[number].append(part)
@@ -80,7 +80,7 @@ class Dealt:
         return other
 
     def end(self) -> list[Any]:
-        """Lets all instances finish, one after the other; returns the rows of all answers."""
+        """Lets the instances finish one after the other; returns the rows of all answers."""
         for waiting in self._waiting:
             waiting.append(WATERMARK_END)
         for number in self._random.sample(range(self._number), self._number):
@@ -91,7 +91,7 @@ class Dealt:
 
 
 def windowed(random: Random) -> Query:
-    """A query whose windows can be dealt, mostly."""
+    """Returns a random query. The windows of most such queries can be dealt."""
     query = random_query(random, INSIDE)
     told = [one for one in query.measures if not reads_outside(one[0])] or [("COUNT(*)", dict(MEASURES)["COUNT(*)"])]
     if random.random() < 0.3:
@@ -102,13 +102,13 @@ def windowed(random: Random) -> Query:
 
 
 def schema_of(params: MatchParams, rows: pl.DataFrame) -> tuple[Field, ...]:
-    """The columns of the answers; a pattern gives their types with no match, too."""
+    """Returns the columns of the answers. Columns that are not in `rows` are integers."""
     names = [*(params.passed or ()), *(name for name, _ in params.measures)]
     return tuple(Field(name, column_type(rows.schema.get(name, pl.Int64()))) for name in names)
 
 
 def check(seed: int) -> bool:
-    """Compares the answers of a random query in several instances with those of one, and of the twin; False if it is refused."""
+    """Compares a random query's answers from several instances, one instance and the twin; False if the planner refuses it."""
     random = Random(seed)
     query, rows = windowed(random), random_rows(random)
     sql = query.sql.replace("PARTITION BY k ", "")

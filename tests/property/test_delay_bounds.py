@@ -1,4 +1,4 @@
-"""Placement under a delay bound: kept, or refused with the best that can be reached."""
+"""Placement keeps a delay bound, or refuses it and names the shortest delay that it can reach."""
 
 import itertools
 
@@ -24,7 +24,7 @@ from tests.placement_worlds import aggregate, join_tree, place, synthetic_space,
 
 @st.composite
 def bounded_worlds(draw, tree: bool):
-    """Nodes at any latencies, a small plan over them, and a bound that is sometimes out of reach."""
+    """Draws nodes with random latencies, a small plan over them, and a bound that is sometimes unreachable."""
     count = draw(st.integers(2, 4))
     half = np.array([[draw(st.floats(0.0, 100.0)) for _ in range(count)] for _ in range(count)])
     names = [f"n{i}" for i in range(count)]
@@ -36,7 +36,7 @@ def bounded_worlds(draw, tree: bool):
         links += [PlacementLink(source, target, draw(st.floats(0.0, 1000.0))) for target in targets]
     fed = {link.target for link in links}
     pinned = {op: draw(st.sampled_from(names)) for op in operators if op == operators[-1] or op not in fed or draw(st.integers(0, 3)) == 0}
-    if tree:  # a pinned operator in the middle feeds only one, as all others do
+    if tree:  # every operator feeds one other, pinned ones in the middle too
         assert all(sum(link.source == op for link in links) == 1 for op in operators[:-1])
     unpinned = tuple(op for op in operators if op not in pinned)
     bound = draw(st.floats(0.0, 250.0))
@@ -44,7 +44,7 @@ def bounded_worlds(draw, tree: bool):
 
 
 def all_placements(problem, truth, names):
-    """The plain twin: delay and usage of every assignment."""
+    """The plain twin: returns the delay and the usage of every assignment."""
     found = []
     for nodes in itertools.product(names, repeat=len(problem.unpinned)):
         assignment = {**problem.pinned, **dict(zip(problem.unpinned, nodes, strict=True))}
@@ -130,7 +130,7 @@ def test_a_strategy_keeps_the_bound_or_names_it(strategy):
 @given(st.integers(0, 200))
 @examples(25)
 def test_what_the_consumer_alone_could_keep_is_never_refused(seed):
-    """Everything at the consumer takes as long as the direct ways, so that a bound above those can be kept."""
+    """With all operators at the consumer, the delay is that of the slowest direct path; such a bound can always be kept."""
     space = synthetic_space(60, seed)
     truth = KnownLatencies(space.names, space.rtt_matrix_ms(space.names, space.names))
     free = join_tree(space, np.random.default_rng(seed), 4)

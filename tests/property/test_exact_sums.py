@@ -1,4 +1,4 @@
-"""Exact sums: whatever floats come, in whatever order and pieces, the answers are those of fractions, rounded once."""
+"""Exact sums equal the sums of fractions, rounded once, for any floats in any order and any pieces."""
 
 import math
 from fractions import Fraction
@@ -19,14 +19,14 @@ from tests.examples import examples
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 DENORMAL = st.integers(-(2**52), 2**52).map(lambda n: n * 5e-324)
 HALVES = st.builds(lambda n, e: math.ldexp(2 * n + 1, e), st.integers(-(2**52), 2**52 - 1), st.integers(-200, 200))
-"""Many are half-way between floats once a greater one is added."""
+"""Many lie half-way between two floats after adding a larger number."""
 POWERS = st.builds(lambda sign, e: math.ldexp(sign, e), st.sampled_from([1.0, -1.0]), st.integers(-1074, 1023))
 VALUES = st.lists(st.one_of(FINITE, DENORMAL, HALVES, POWERS, st.floats(-1e3, 1e3), st.sampled_from([0.0, -0.0])), max_size=40)
 DATA = st.lists(st.tuples(st.integers(0, 2), st.one_of(FINITE, POWERS, HALVES, st.floats(-10, 10))), max_size=40)
 
 
 def exactly(values: list[float]) -> float:
-    """The sum, rounded once; Python divides whole numbers so."""
+    """Returns the exact sum, rounded once: Python rounds a quotient of integers once."""
     return as_float(sum(map(Fraction, values), Fraction(0)))
 
 

@@ -1,4 +1,4 @@
-"""A handful of NDJSON lines reads as the same lines do among thousands."""
+"""A few NDJSON lines are read like the same lines among thousands."""
 
 import json
 

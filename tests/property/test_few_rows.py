@@ -1,4 +1,4 @@
-"""A few rows as plain values: the same bytes as a frame's, the same values out of them, and damage noticed as it is there."""
+"""A few rows as plain values are encoded and decoded like a frame: same bytes, same values, same reaction to damage."""
 
 import math
 
@@ -45,13 +45,13 @@ def batches(draw: st.DrawFn, rows_max: int = FEW_ROWS) -> tuple[Values, Schema]:
 
 
 def told(values: Values | None) -> str:
-    """As text: NaN is then equal to NaN, and 0.0 not to -0.0."""
+    """Returns the values as text, so that NaN equals NaN and 0.0 differs from -0.0."""
     assert values is not None
     return repr((values.rows, [list(column) for column in values.columns]))
 
 
 def seen(data: bytes, schema: Schema, rows: int) -> str | None:
-    """What `decode_batch` reads, as values; None: refused."""
+    """Returns what `decode_batch` reads, as text of its values; None if it refuses the bytes."""
     try:
         frame = decode_batch(data, schema, rows)
     except RemoteProtocolError:
@@ -78,7 +78,7 @@ def test_a_frame_and_plain_values_make_the_same_bytes_and_are_read_alike(batch: 
     data, by_frame = encode_values(values, schema), bytes(encode_batch(frame, schema))
     assert data == by_frame
     assert told(decode_values(by_frame, schema, values.rows)) == told(values)
-    built = frame.clear().extend(frame)  # by polars, rather than read from bytes of ours: what lies under its NULLs is its own affair
+    built = frame.clear().extend(frame)  # built by polars, not read from our bytes: the bytes under NULLs may differ
     by_built = bytes(encode_batch(built, schema))
     assert len(by_built) == len(data)
     assert told(decode_values(by_built, schema, values.rows)) == told(values)

@@ -1,4 +1,4 @@
-"""Filter and projection of a few rows as plain values give what they give of the frame of them."""
+"""Filtering and projecting a few rows as plain values gives the same as on a frame of these rows."""
 
 import math
 from typing import Any

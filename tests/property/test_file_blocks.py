@@ -1,4 +1,4 @@
-"""Files in blocks: the same octets, cut only between records, whatever the sizes; and their rows in order, whatever is ready first."""
+"""Files are read in blocks that end between records, whatever the sizes. Rows keep their order, whichever part is ready first."""
 
 import csv
 import gzip
@@ -62,14 +62,14 @@ def test_a_file_that_shrinks_while_it_is_read_ends(tmp_path: Path, monkeypatch: 
 
 
 class Late:
-    """A host whose threads have done their work long before the source is told, in an order of somebody else's choice."""
+    """A host whose threads do their work at once. The test chooses when and in which order the source hears of it."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.untold: list[Callable[[], None]] = []
 
     def execute(self, work: Callable[[], Any], done: Callable[[Any], None], *, rows: int) -> None:
-        """Work now, tell later."""
+        """Does the work now; keeps the call of `done` for later."""
         result = work()
         self.untold.append(lambda: done(result))
 
@@ -78,7 +78,7 @@ GOOD = '{"ts": "2026-01-01T00:00:01Z", "n": %d}\n'
 ODD = ["{}\n", '{"n": "x%d"}\n', "no %d\n", '{"ts": "day %d"}\n', "\n"]
 
 
-# A smaller example shows no more than the first, and takes minutes to find: each one reads a file.
+# No shrinking: each example reads a file, so shrinking takes minutes, and a smaller example shows no more.
 @settings(max_examples=40, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_rows_keep_their_order_whatever_part_is_ready_first(folder: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
@@ -106,7 +106,7 @@ def test_rows_keep_their_order_whatever_part_is_ready_first(folder: Path, monkey
 
 
 def _polled(stream: Any, between: Callable[[], None]) -> list[Any]:
-    """All rows of a source that has been started."""
+    """Returns all rows of a started source."""
     numbers: list[Any] = []
     for _ in range(1000):
         polled = stream.poll(0.0, WALL)
@@ -121,7 +121,7 @@ def _polled(stream: Any, between: Callable[[], None]) -> list[Any]:
 
 
 def test_a_part_that_cannot_be_read_leaves_those_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are given up to there, then the error is told, although it was there first; the file is closed."""
+    """The source gives all rows before the bad part, then the error, although the error came first; then it closes the file."""
     monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 30)
     monkeypatch.setattr(file_blocks, "RECORD_BYTES_MAX", 100)
     (tmp_path / "r.csv").write_text("n\n" + "1\n" * 50 + '"' + "never closed\n" * 50)
@@ -155,14 +155,14 @@ def test_parts_are_decoded_beside_each_other_only_where_rows_are_taken_faster(tm
     for _ in range(5):
         host.untold.pop()()
         assert stream.poll(0.0, WALL).rows
-        assert len(host.untold) == 1  # one ahead
+        assert len(host.untold) == 1  # one part ahead
     assert stream.poll(0.0, WALL).rows == 0
     assert len(host.untold) == 2
 
 
 def test_what_parts_leave_out_has_the_first_sample_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 12)
-    (tmp_path / "r.csv").write_text("n,x\n" + "".join(f"{n},bad{n}\n" for n in range(1000, 1020)) + "1,2,3\n" + "7,0.5")  # cut
+    (tmp_path / "r.csv").write_text("n,x\n" + "".join(f"{n},bad{n}\n" for n in range(1000, 1020)) + "1,2,3\n" + "7,0.5")  # no line end
     host: Any = Late(4)
     stream: Any = source("file", columns(n="int", x="float"), msgspec.structs.replace(context(tmp_path), host=host), path="r.csv")
     stream.start(lambda: None)

@@ -1,4 +1,4 @@
-"""First rows of keys and partitions: equal to a plain twin, however rows are cut, mixed or stored."""
+"""First rows of keys and partitions equal those of a plain twin, however rows are split, shuffled or stored."""
 
 import random
 from itertools import pairwise
@@ -44,7 +44,7 @@ def params(span: int, session: bool, lateness: int = 0) -> DeduplicateParams:
 
 
 def fed(operator: Operator, steps: list[Any], rng: random.Random | None = None) -> list[Row]:
-    """What an operator gives; where there is a generator, rows between two watermarks are mixed and cut anew."""
+    """Returns an operator's answers. With `rng`, shuffles and splits the rows between two watermarks."""
     found: list[pl.DataFrame] = []
     for step in steps:
         if isinstance(step, int):
@@ -58,7 +58,7 @@ def fed(operator: Operator, steps: list[Any], rng: random.Random | None = None) 
 
 
 def twin(steps: list[Any], span: int, session: bool, lateness: int) -> tuple[list[Row], int]:
-    """First rows, sorted, and how many came too late."""
+    """Returns the first rows, sorted, and the number of late rows."""
     passed, late, kept = -(2**62), 0, list[Any]()
     for step in steps:
         if isinstance(step, int):
@@ -130,7 +130,7 @@ def test_many_rows_that_are_due_at_once_leave_in_steps(session: bool, monkeypatc
 
 @pytest.mark.parametrize("session", [False, True])
 def test_keys_are_forgotten_and_rows_waiting_are_looked_through(session: bool) -> None:
-    """A long stream of few keys in short windows, its watermark far behind: neither keys nor rows gather without end."""
+    """A long stream has few keys, short windows and a watermark far behind: the numbers of keys and rows held stay bounded."""
     operator = Deduplicate(params(1000, session))
     given = 0
     for start in range(0, 400_000, 4000):
@@ -146,7 +146,7 @@ def test_keys_are_forgotten_and_rows_waiting_are_looked_through(session: bool) -
 @examples(10)
 @given(st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([1, 3, 2**64]))
 def test_keys_are_known_by_what_they_are_and_not_by_their_hashes(seed: int, keys: int, hashes: int) -> None:
-    """With one hash for all keys, three, or as many as there are."""
+    """All keys share one hash, or three hashes, or have their own."""
     rng = np.random.default_rng(seed)
     subject, known = seen.Seen(["a", "b"]), dict[Any, int]()
     real = seen.key_hashes
@@ -181,7 +181,7 @@ def test_deduplication_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> 
         DeduplicateParams(**({"time_column": "t", "keys": ("k",), "order": (), "ties": (), "span_us": 10} | wrong))
 
 
-# Windows as columns.
+# Windows as columns
 
 
 @examples(50)
@@ -208,7 +208,7 @@ def test_windows_that_make_no_sense_are_refused(wrong: tuple[int, int, int]) -> 
         AssignParams("t", *wrong)
 
 
-# The first rows of partitions.
+# First rows of partitions
 
 
 @examples(50)
@@ -255,7 +255,7 @@ def test_a_number_in_a_column_that_is_taken_is_refused() -> None:
         Top(TopParams("t", (), ("f",), 2, ("k",), "k")).process(0, frame([(0, "a", 1.0)], "tkf"))
 
 
-# The same from SQL.
+# First rows from SQL
 
 CALL = "TUMBLE(s, ts, INTERVAL '10 s')"
 
@@ -270,7 +270,7 @@ def sorted_rows(sql: str) -> list[Row]:
 
 
 def batch(by: list[str], order: list[str], descending: list[bool], limit: int) -> list[Row]:
-    """Of all rows of the windows at once."""
+    """Returns the first rows of each group, computed over all rows at once."""
     rows = run_plan(plan_of(f"SELECT * FROM {CALL}"))
     rows = rows.sort([*order, *rows.columns], descending=[*descending, *[False] * rows.width], nulls_last=True)
     place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(by).alias("place")
@@ -290,7 +290,7 @@ def test_the_first_row_of_each_key_is_that_of_a_batch_run(call: str) -> None:
     [("ts DESC NULLS LAST", ["ts"], [True]), ("v DESC NULLS LAST, n", ["v", "n"], [True, False]), ("ts", ["ts"], [False])],
 )
 def test_the_first_rows_of_each_key_are_those_of_a_batch_run(order: str, names: list[str], descending: list[bool]) -> None:
-    """Of two of them, the place counts."""
+    """Covers the conditions `<= 2`, `< 2` and `= 2` on the place."""
     assert sorted_rows(ranked("window_end, k", order, "place <= 2")) == batch(["window_start", "k"], names, descending, 2)
     assert sorted_rows(ranked("window_end", order, "place < 2")) == batch(["window_start"], names, descending, 1)
     second = [row for row in batch(["window_start", "k"], names, descending, 2) if row[-1] == 2]
@@ -307,7 +307,7 @@ def test_distinct_on_is_the_first_row() -> None:
 
 
 def test_behind_a_pause_a_row_is_a_first_one_again() -> None:
-    """A key comes every fourth second, but for those without one; on two nodes at once."""
+    """On both nodes, each key comes every four seconds, except where the key is NULL."""
     sql = ranked("window_start, k", "ts", "place = 1", "SESSION((SELECT ts, k FROM s WHERE k IS NOT NULL), ts, INTERVAL '5 s')", "ts, k")
     times = run_plan(plan_of("SELECT ts, k FROM s WHERE k IS NOT NULL")).unique().sort("k", "ts")
     apart = (pl.col("ts") - pl.col("ts").shift().over("k")).dt.total_seconds()

@@ -1,4 +1,4 @@
-"""First rows of keys of which most are on disk: equal, row by row, to all in memory, and to a plain twin."""
+"""With most keys on disk, first rows equal, row by row, those with all keys in memory, and those of a plain twin."""
 
 import random
 from typing import Any
@@ -23,7 +23,7 @@ from tests.property.test_first_rows import as_twin, twin
 
 BATCH = 40
 LITTLE = 6_000
-"""Bytes of memory: some 40 keys."""
+"""Memory in bytes, enough for about 40 keys."""
 EVENTS = st.lists(st.sampled_from(["rows", "rows", "old", "pass", "pass far", "fork", "move", "copy", "full", "free"]), max_size=40)
 
 
@@ -36,7 +36,7 @@ def room_of(disk: VirtualDisk, memory_bytes: int = LITTLE) -> StateRoom:
 
 
 def moved(operator: Deduplicate, to: Deduplicate, rng: random.Random) -> Deduplicate:
-    """The operator as it arrives elsewhere in pieces, cut anew."""
+    """Moves the operator's state to `to` in randomly cut pieces; returns `to`."""
     head, pieces = operator.pieces()
     take = to.adopting(head)
     assert take is not None
@@ -78,14 +78,14 @@ def test_first_rows_are_those_of_all_in_memory(events: list[str], span: int, ses
                 expected += rows_of(whole.advance(watermark))
                 found += rows_of(part.advance(watermark))
                 steps.append(watermark)
-            case "fork":  # the copy goes on; what it was copied from changes without it
+            case "fork":  # continues with the copy; changing the original must not change it
                 old, part = part, part.fork()
                 old.advance(now + 10)
             case "move" | "copy" if disk.capacity_bytes == float("inf"):
                 there = Deduplicate(asked, room_of(disk) if event == "move" else None)
                 if event == "move":
                     part = moved(part, there, rng)
-                else:  # by way of a host that keeps all in memory
+                else:  # through a host that keeps all keys in memory
                     there.restore(part.snapshot())
                     assert content(there) == content(whole)
                     part = Deduplicate(asked, room_of(disk))
@@ -103,7 +103,7 @@ def test_first_rows_are_those_of_all_in_memory(events: list[str], span: int, ses
 
 
 def fed(operator: Deduplicate, keys: int, each: int = 2, batch: int = BATCH, after: int = 0) -> list[Row]:
-    """Answers for keys that come again and again in one window, in random order."""
+    """Returns the answers for keys that repeat in random order within one window."""
     rng, found = np.random.default_rng(1), list[Row]()
     for round_ in range(each):
         order = rng.permutation(keys).tolist()
@@ -139,7 +139,7 @@ def test_keys_of_closed_windows_leave_the_disk() -> None:
 
 
 def test_a_full_disk_stops_rows_and_not_answers() -> None:
-    """Rows that the watermark has passed are answered; their keys stay in memory, and no further row is taken."""
+    """The operator answers rows that the watermark has passed, keeps their keys in memory, and takes no more rows."""
     disk = VirtualDisk()
     whole, part = Deduplicate(params(10**6, False)), Deduplicate(params(10**6, False), room_of(disk, 20_000))
     assert fed(part, 1_000, 1) == fed(whole, 1_000, 1)

@@ -1,4 +1,4 @@
-"""What holds of sealed datagrams and streams for any content, any chunking and any damage."""
+"""Properties of sealed datagrams and streams for any content, any chunking and any damage."""
 
 from itertools import pairwise
 
@@ -72,7 +72,7 @@ def test_one_flipped_bit_is_detected_and_only_what_came_before_it_is_believed(me
     wire[where] ^= 1 << bit
     got = []
     with pytest.raises(RemoteProtocolError):
-        receive_to_the_end(acceptor, bytes(wire), got)  # a length made longer leaves it waiting, and then the end is the error
+        receive_to_the_end(acceptor, bytes(wire), got)  # after a length grew, the stream waits for more; its end is the error
     intact = next(i for i in range(len(frames)) if sum(map(len, frames[: i + 1])) > where)
 
     assert [event for event in got if isinstance(event, Frame)] == [Frame(*m) for m in messages[: len(got)]]

@@ -1,4 +1,4 @@
-"""Groups: rows are together when their columns are equal, by whichever way they are numbered."""
+"""Rows are in one group if and only if their columns are equal, whichever way the groups are numbered."""
 
 from collections import defaultdict
 from datetime import datetime
@@ -17,7 +17,7 @@ from tests.examples import examples
 
 INTS = st.one_of(st.integers(-5, 5), st.integers(1000, 1010), st.sampled_from([-(2**63), 2**63 - 1]))
 WIDE = st.sampled_from([0, 1, 7, 2**31 - 1])
-"""Two columns of them just fit into the numbers that groups are found by, a third one does not."""
+"""Two columns of these values just fit into a group's combined integer key; a third does not."""
 NULLS = st.one_of(st.none(), st.integers(-3, 3))
 FLOATS = st.sampled_from([None, 0.0, 1.5, float("nan"), float("inf")])
 TEXTS = st.sampled_from([None, "", "a", "b"])

@@ -1,4 +1,4 @@
-"""Operators in several instances: the answers of one, in its order, however far apart the instances are."""
+"""Several instances of an operator give the answers of one, in its order, however far the instances lag."""
 
 import random
 from collections import deque
@@ -56,7 +56,7 @@ DEALINGS = dealings()
 
 
 class Instances:
-    """Exchanges, instances and a merge, as links would connect them; a link brings batches in order, but as late as it likes."""
+    """Exchanges, instances and a merge, connected as by links. A link delivers batches in order, with any delay."""
 
     def __init__(self, dealt: Dealing, number: int, rng: random.Random) -> None:
         self._exchanges = [Exchange(ExchangeParams(keys, number)) for keys in dealt.keys]
@@ -97,7 +97,7 @@ class Instances:
                 instance = self._instances[number]
 
     def end(self) -> None:
-        """Lets all instances finish, one after the other."""
+        """Lets the instances finish one after the other."""
         for number in self._rng.sample(range(self._number), self._number):
             self._work(number, len(self._waiting[number]))
         assert self._merge.late_rows == 0
@@ -105,12 +105,12 @@ class Instances:
 
     @property
     def late_rows(self) -> int:
-        """Rows that came too late for their instance."""
+        """Returns the number of late rows of all instances."""
         return sum(instance.late_rows for instance in self._instances)
 
 
 def moved(operator: Operator) -> Operator:
-    """The operator as it is after a migration."""
+    """Returns the operator as a migration would restore it."""
     other = build(operator._params if hasattr(operator, "_params") else operator._shared)  # type: ignore[attr-defined]
     other.restore(operator.snapshot())
     return other

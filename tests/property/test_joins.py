@@ -1,4 +1,4 @@
-"""Interval joins: equal to a brute-force twin, however batches interleave, and wherever a snapshot falls."""
+"""Interval joins equal a brute-force twin, however batches interleave and wherever a snapshot falls."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def params(before: int, after: int, **more: Any) -> JoinParams:
 
 
 def interleaved(left: list[Any], right: list[Any], order: list[tuple[int, int]]) -> list[Event]:
-    """Batches of both sides, in the given order and sizes, the rest at the end."""
+    """Returns batches of both sides in the given order and sizes, then the remaining rows."""
     rest = [list(left), list(right)]
     events: list[Event] = []
     for port, count in [*order, (0, 1000), (1, 1000)]:
@@ -67,14 +67,14 @@ def test_a_watermark_lets_rows_go_without_losing_a_pair(left: Any, right: Any, b
 
 
 def test_rows_far_from_one_another_in_time_and_slices_that_follow_the_watermark_lose_no_pair():
-    """Of two keys, through all types that keys have, with merges, evictions and times that no slice reaches."""
+    """Joins on two keys, with each key type, merges, evictions, and gaps in time longer than any slice."""
     for kind in (pl.Int64(), pl.Float64(), pl.String(), pl.Datetime("us")):
         key = (Column("k"), Column("v"))
         join = IntervalJoin(JoinParams("t", "t", key, key, 1000, 2000, (("k", 0, "k"), ("lt", 0, "t"), ("rt", 1, "t"))))
         found: list[Any] = []
         sides: tuple[list[Any], list[Any]] = ([], [])
         for step in range(24):
-            # A stretch of years lies between each eight of the batches, far more than slices of some hundred microseconds reach.
+            # Three years lie between groups of eight batches; slices cover some hundred microseconds.
             base = step * 400 + step // 8 * 10**14
             for port, factor in ((0, 7), (1, 11)):
                 rows = [(base + i * factor % 400, i * factor % 13, i % 3) for i in range(120)]

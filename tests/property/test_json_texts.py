@@ -1,4 +1,4 @@
-"""Parts of JSON texts are those that a plain reading has, and DuckDB; whatever the text, a value or NULL comes out."""
+"""Extracting parts of JSON texts gives what a plain Python reader and DuckDB give. Any text gives a value or NULL."""
 
 import json
 from typing import Any

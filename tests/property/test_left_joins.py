@@ -1,4 +1,7 @@
-"""Left joins: equal to a brute-force twin, every left row in pairs or once alone, however batches interleave, wherever a snapshot falls."""
+"""Left joins equal a brute-force twin, however batches interleave and wherever a snapshot falls.
+
+Every left row is in pairs, or once alone.
+"""
 
 from typing import Any
 
@@ -44,7 +47,7 @@ def test_answers_are_those_of_the_twin_however_batches_interleave(left: Any, rig
 @examples(100)
 @given(ROWS, ROWS, BOUNDS, ORDER, st.lists(st.integers(-50, 50), max_size=4).map(sorted))
 def test_watermarks_let_rows_go_alone_only_when_no_partner_can_come(left: Any, right: Any, bounds: Any, order: Any, marks: Any) -> None:
-    """Every watermark comes when the rows below it have; what leaves keeps the promise made before."""
+    """Each watermark comes after the rows before it. No answer is earlier than the operator's last output watermark."""
     join, found, promise, below = left_join(*bounds), [], -(2**62), -(10**6)
     for mark in [*marks, 10**6]:
         part = [[row for row in side if row[0] is not None and below <= row[0] < mark] for side in (left, right)]
@@ -77,7 +80,7 @@ def test_other_types_than_the_plan_says_are_refused() -> None:
         IntervalJoin(params(5, 5, outer=(ColumnType.TIME,)))
 
 
-# The same from SQL.
+# Left joins from SQL
 
 ON = "s.k = u.k AND u.ts BETWEEN s.ts - INTERVAL '1 s' AND s.ts + INTERVAL '2 s'"
 LEFT = f"SELECT s.ts, s.k, s.v, u.w FROM s LEFT JOIN u ON {ON}"

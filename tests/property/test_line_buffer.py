@@ -1,4 +1,4 @@
-"""Lines of several connections, received in pieces of any size: the same as a reading octet by octet, in the same order."""
+"""Lines of several connections, received in pieces of any size, equal those of a reader that takes one octet at a time."""
 
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ PIECES = st.one_of(
 
 
 def plain(events: list[tuple[int, bytes | None]]) -> tuple[list[bytes], int]:
-    """Lines in the order in which their ends have come, and how many were too long."""
+    """Returns the lines in the order in which their ends arrived, and how many were too long."""
     kept: list[bytes] = []
     begun: dict[int, bytes] = {}
     long = 0

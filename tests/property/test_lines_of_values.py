@@ -1,4 +1,4 @@
-"""A few rows as plain values become the same bytes as the frame of them."""
+"""Writing a few rows as plain values gives the same bytes as writing their frame."""
 
 import polars as pl
 import pytest

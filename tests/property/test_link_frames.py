@@ -1,4 +1,4 @@
-"""Batches of links as frames: what is written comes back, whatever is damaged or made up is refused with the one error meant for it."""
+"""Batches of links survive encoding into frames. Damaged or invented frames raise RemoteProtocolError."""
 
 import io
 import struct
@@ -132,7 +132,7 @@ def test_a_frame_of_other_columns_than_its_schema_does_not_leave() -> None:
 @examples(150)
 @given(data=st.data())
 def test_a_damaged_batch_is_refused_or_still_a_batch(codec: Codec, data: st.DataObject) -> None:
-    """Without the connection's seal: neither a crash, nor another error, nor other columns or rows than announced."""
+    """Without the connection's seal, a damaged batch raises RemoteProtocolError or has the announced columns and row count."""
     whole = bytearray(encode_batch(sample(5), SCHEMA, codec))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(whole) - 1))
@@ -147,7 +147,7 @@ def test_a_damaged_batch_is_refused_or_still_a_batch(codec: Codec, data: st.Data
 
 
 def test_what_is_known_of_one_batch_is_not_believed_of_another() -> None:
-    """Metadata that has been found in order is not looked at again, but only together with all that was compared with it."""
+    """Known metadata skips the check only with the same body length, columns and row count."""
     data = bytes(encode_batch(sample(), SCHEMA))
     for _ in range(2):
         assert decode_batch(data, SCHEMA, 3).height == 3

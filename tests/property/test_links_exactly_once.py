@@ -22,12 +22,12 @@ def test_every_batch_arrives_once_and_in_order(seed: int, window: int, batches: 
     queue: list[int] = []
     offered = 0
     for step in range(20_000):
-        healthy = step > 2_000  # faults end, and then everything must arrive
+        healthy = step > 2_000  # faults end; now everything must arrive
         if offered < batches and sender.has_credit:
             sender.offer(0.0, 0, None)
             offered += 1
         assert sender.held <= window
-        if not healthy and rng.random() < trouble / 10:  # the connection breaks: what was under way is lost, then sent again
+        if not healthy and rng.random() < trouble / 10:  # the connection breaks: batches in flight are lost, then sent again
             forward.clear()
             backward.clear()
             sender.rewind()

@@ -1,4 +1,4 @@
-"""Lookups in tables, from SQL: DuckDB's joins with the tables give the same rows, whatever pieces rows and tables come in."""
+"""Lookup joins from SQL give the rows of DuckDB's joins, whatever pieces rows and tables arrive in."""
 
 import re
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ def frame(name: str, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
 
 
 def run(made: Plan, rows: dict[str, pl.DataFrame], pieces: int, table_first: bool) -> pl.DataFrame:
-    """The rows that reach the sink; every link carries a few at a time."""
+    """Returns the rows that reach the sink. Every link carries a few rows at a time."""
     results: dict[str, pl.DataFrame] = {}
     for operator in made.operators:
         frames = [(link.port, results[link.source]) for link in made.links if link.target == operator.id]

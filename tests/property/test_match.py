@@ -1,4 +1,4 @@
-"""MATCH_RECOGNIZE: equal to a row-wise twin that tries all ways, in any batches, at any watermarks, wherever a snapshot falls."""
+"""MATCH_RECOGNIZE equals a row-wise twin that tries all ways, for any batches and watermarks, wherever a snapshot falls."""
 
 import re
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def here_n(here: Here) -> int:
 
 
 def of_greatest(here: Here, name: str | None, *, final: bool = False) -> int | None:
-    """n of the row with the greatest v; of several the greatest n."""
+    """Returns n of the row with the greatest v; of equal rows the greatest n."""
     return max(((row.v, row.n) for row in here.kept(name, final=final) if row.v is not None), default=(None, None))[1]
 
 
@@ -157,7 +157,7 @@ COUNTS = [(0, None), (1, None), (0, 1), (2, 2), (1, 3), (0, 2), (2, None)]
 
 
 def random_pattern(random: Random, levels: int) -> Any:
-    """A pattern of few parts, in which every form comes often."""
+    """Returns a pattern of few parts. Every form is frequent."""
     kind = random.choice(["var", "var", "seq", "seq", "rep", "rep", "alt", "perm", "out"]) if levels else "var"
     if kind == "var":
         return "var", random.choice(NAMES)
@@ -169,7 +169,7 @@ def random_pattern(random: Random, levels: int) -> Any:
 
 
 def random_query(random: Random, conditions: list[tuple[str, Any]] = CONDITIONS) -> Query:
-    """A query in which a good part of the rows match."""
+    """Returns a random query that matches many rows."""
     pattern = random_pattern(random, random.choice([1, 2, 2, 3]))
     present = [name for name in NAMES if f"'{name}'" in repr(pattern)]
     usable = [one for one in conditions if not re.search(r"\ba\.|\(a\)", one[0]) or "a" in present]
@@ -197,20 +197,20 @@ def random_rows(random: Random) -> list[Row]:
 
 
 def operators(sql: str) -> tuple[list[Any], MatchParams, tuple[tuple[str, str], ...] | None]:
-    """Returns what comes before the pattern, the pattern, and how the answer's columns are named."""
+    """Returns the operators before the pattern, the pattern, and the names of the answer's columns."""
     plan = plan_of(sql)
     sink = plan.operators[-1].params
     assert isinstance(sink, SinkParams)
     place = next(place for place, one in enumerate(plan.operators) if isinstance(one.params, MatchParams))
     params = plan.operators[place].params
     assert isinstance(params, MatchParams)
-    assert place >= len(plan.operators) - 2, "something comes behind the pattern"
+    assert place >= len(plan.operators) - 2, "an operator follows the pattern"
     sources = [one.params for one in plan.operators[:place] if not isinstance(one.params, SourceParams)][:1]
     return sources, params, sink.columns
 
 
 def planned(sql: str) -> tuple[list[Any], MatchParams, tuple[tuple[str, str], ...] | None] | None:
-    """The same; None where the statement is one that is refused for a good reason."""
+    """Returns `operators(sql)`, or None if the planner rightly refuses the statement."""
     try:
         return operators(sql)
     except QueryError as refused:
@@ -228,7 +228,7 @@ def frame(rows: list[Row], before: list[Any], params: MatchParams) -> pl.DataFra
 
 
 def run(operator: Operator, batches: list[pl.DataFrame], marks: list[int | None], snapshots: list[bool], params: MatchParams) -> list[Any]:
-    """The answers; after each batch a watermark, and maybe a move to another host."""
+    """Returns the answers. After each batch comes a watermark, and maybe a move to another host."""
     found: list[Any] = []
     last = -(2**62)
     for batch, mark, moved in zip(batches, marks, snapshots, strict=True):
@@ -256,7 +256,7 @@ def by_partition(rows: list[Any], key: int) -> dict[Any, list[Any]]:
 
 
 def pieces(rows: list[Row], cuts: list[int]) -> Iterator[tuple[list[Row], int | None]]:
-    """Batches of rows, and the least event time still to come behind each."""
+    """Yields batches, each with the least event time in later batches."""
     edges = [0, *sorted({at for at in cuts if 0 < at < len(rows)}), len(rows)]
     for begin, end in pairwise(edges):
         yield rows[begin:end], min((row.ts * 1_000_000 for row in rows[end:]), default=None)
@@ -282,7 +282,7 @@ def test_twenty_thousand_patterns(thousand: int) -> None:
 
 
 OF_ROWS = [one for one in CONDITIONS if one[0] in ("v > 1", "v < 2", "ok", "v > PREV(v)", "v <= NEXT(v)", "PREV(v, 2) IS NULL")]
-"""Conditions that a row and its neighbours decide."""
+"""Conditions that depend only on a row and its neighbours."""
 
 EXCLUSIVE = [
     ("v < 1 AND COUNT(*) < 5", lambda here: False),
@@ -291,13 +291,13 @@ EXCLUSIVE = [
     ("v > 1 AND v < 2", lambda here: False),
     ("v > 2 AND v < NEXT(v) + LAST(v, 1)", lambda here: False),
 ]
-"""Conditions of which rows seldom meet two, so that one way is left. The twin does not compute them."""
+"""Conditions of which a row seldom meets two, so that one way remains. The twin does not compute them."""
 
 
 @examples(40)
 @given(seed=st.integers(0, 2**40))
 def test_starts_that_are_looked_at_together_are_those_of_attempts_one_by_one(seed: int) -> None:
-    """Many rows, which the twin would take too long for, with little room in all that is made anew when it is full."""
+    """Uses more rows than the twin can handle, and caches so small that they are rebuilt often."""
     random = Random(seed)
     query = random_query(random, OF_ROWS)
     made = planned(query.sql)
@@ -343,7 +343,7 @@ def test_starts_that_are_looked_at_together_are_those_of_attempts_one_by_one(see
 @examples(60)
 @given(seed=st.integers(0, 2**40))
 def test_starts_that_are_tried_are_those_of_attempts_one_by_one(seed: int) -> None:
-    """The same for conditions on the match; partitions go from trials to attempts and back."""
+    """Uses conditions that depend on the match. Partitions switch between trials and attempts."""
     random = Random(seed)
     query = random_query(random, [*CONDITIONS, *random.choices(EXCLUSIVE, k=40)])
     made = planned(query.sql)
@@ -369,12 +369,12 @@ def test_starts_that_are_tried_are_those_of_attempts_one_by_one(seed: int) -> No
 
 
 def check(query: Query, rows: list[Row], cuts: list[int], *, moved: bool, disorder: bool) -> None:
-    """Compares all answers of a query with those of the twin, in pieces and in one."""
+    """Compares a query's answers, in batches and in one batch, with those of the twin."""
     made = planned(query.sql)
     if made is None:
         return
     before, params, columns = made
-    given_ = rows[::-1] if disorder else sorted(rows, key=lambda row: row.ts)  # rows of one instant are against their order, too
+    given_ = rows[::-1] if disorder else sorted(rows, key=lambda row: row.ts)  # reversed, also among equal times
     parts = list(pieces(given_, cuts))
     batches = [frame(part, before, params) for part, _ in parts]
     with pytest.MonkeyPatch.context() as patch:
@@ -388,8 +388,8 @@ def check(query: Query, rows: list[Row], cuts: list[int], *, moved: bool, disord
             query, sorted((row for row in rows if row.k == key), key=lambda row: (row.ts, -row.n if query.descending else row.n))
         )
 
-    assert found == whole, "the order depends on batches and watermarks"
-    assert found == tried, "the order depends on how many rows there are in a step"
+    assert found == whole, "answers or their order depend on batches and watermarks"
+    assert found == tried, "answers or their order depend on the rows per step"
     out = build(params)
     names = [*(params.partition if params.passed is None else params.passed), *(name for name, _ in params.measures)]
     assert out.late_rows == 0
@@ -471,7 +471,7 @@ CASES = {
     "timeouts, all rows": Query(("seq", [A, many(B), C]), by({"c": "v > 1"}), told("MATCH_NUMBER()"), MODES[5], ("next", ""), 3, {}),
     "unmatched": Query(("seq", [A, B]), by({"a": "ok", "b": "v > PREV(v)"}), told("CLASSIFIER()"), MODES[3], ("next", ""), None, {}),
 }
-"""Each form at least once, whatever comes by chance."""
+"""Covers each form at least once, independent of the random patterns."""
 
 
 @pytest.mark.parametrize("rows", [STEPS, LATER], ids=["steps", "later"])

@@ -1,4 +1,4 @@
-"""The codecs of membership under anything that could arrive."""
+"""The codecs of membership, given any bytes that could arrive."""
 
 import contextlib
 
@@ -70,7 +70,7 @@ def make_membership(name: str = "a", seed: int = 1) -> Membership:
 
 
 def introduce(machine: Membership, *records: Alive) -> None:
-    """Tell of members that answer at once."""
+    """Introduces members that answer at once."""
     told = Gossip(Envelope("b", 0, 7, 0, bytes(32), list(records), []))
     boots = {record.name: record.boot for record in records}
     for action in machine.receive(encode(told), ("10.0.0.9", 9), 0.0):
@@ -132,7 +132,7 @@ def test_no_sequence_of_wellformed_messages_breaks_the_machine(script):
 @examples(60)
 @given(st.lists(NEWS, max_size=12), st.randoms(use_true_random=False))
 def test_the_order_of_statements_does_not_matter_to_the_outcome(news, random):
-    """A join of the lattice (incarnation, rank), once each member is known."""
+    """The outcome is the join in the lattice (incarnation, rank), once each member is known."""
     introductions = [Alive(name, 0, 7, "10.0.0.9", 9, {}) for name in ("b", "c", "d")]
     shuffled = [item for item in news if not isinstance(item, Alive | Hosted) and item.name in {"b", "c", "d"}]
     outcomes = []

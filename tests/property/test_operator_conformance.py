@@ -1,7 +1,6 @@
-"""What every operator of the registry promises: its answers and their order depend on its input alone.
+"""Every operator's answers and their order depend only on its input.
 
-Not on the pieces of memory that a frame lies in, the batches that rows come in, the steps that its answers are computed in, a move to
-another host in between, or the hashes of this machine.
+They do not depend on a frame's pieces in memory, on batches, on computing in steps, on a move to another host, or on this machine's hashes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,15 +28,18 @@ from tests.property.operators import EVENTS, HALVES, OPERATORS, K, cut, frame, f
 from tests.property.stream_twins import content, rows_of
 
 Answers = list[list[Any]]
-"""By event, so that what comes later does not make up for what is missing."""
+"""Answers by event, so that a later answer cannot hide a missing one."""
 KEPT = [kind for kind in OPERATORS if not made(kind).is_stateless]
 WHOLE_ANSWERS = [kind for kind, params in OPERATORS.items() if not isinstance(params, JoinParams | ExchangeParams)]
-"""The pairs of an interval join leave with the later of the two batches, in its order; an exchange gives each batch in parts."""
+"""Kinds whose answers do not depend on batches.
+
+An interval join orders pairs by the later of their two batches; an exchange splits each batch.
+"""
 CUTS = st.lists(st.integers(1, 15), min_size=1, max_size=6)
 
 
 def given_to(operator: Operator, events: Sequence[Any]) -> Answers:
-    """What the operator answers to each event."""
+    """Returns the operator's answers to each event."""
     return [
         rows_of(operator.advance(event) if isinstance(event, int) else operator.process(*event))  #
         for event in events
@@ -45,7 +47,7 @@ def given_to(operator: Operator, events: Sequence[Any]) -> Answers:
 
 
 def with_end(kind: str, events: list[Any]) -> list[Any]:
-    """The events with frames; in the end there is a table to look up in, and no more to come."""
+    """Returns the events with frames, then for lookups a table, then the final watermark."""
     table = [(1, HALVES)] if isinstance(OPERATORS[kind], LookupParams) else []
     return frames_of(kind, [*events, *table, WATERMARK_END])
 
@@ -111,7 +113,7 @@ def test_a_fork_stays_as_it_was_and_comes_to_the_same_by_the_same_input(kind: st
     fork = operator.fork()
     answered = given_to(operator, frames[len(before) :])
 
-    assert content(fork) == content(twin), "what came behind the fork shows in it"
+    assert content(fork) == content(twin), "input after the fork changed the fork"
     copied, parts = made(kind), fork.parts()
     assert parts is not None
     copied.adopt(parts)
@@ -120,7 +122,7 @@ def test_a_fork_stays_as_it_was_and_comes_to_the_same_by_the_same_input(kind: st
 
 
 def in_parts(rows_max: int, over: Sequence[bool]) -> Callable[[Operator, int], list[pl.DataFrame]]:
-    """As the engine asks, which now and then finds that the time is over."""
+    """Advances in parts as the engine does; `over` says when a part's time is used up."""
     looks: Iterator[bool] = iter([*over] * 1000)
 
     def advance(operator: Operator, watermark_us: int) -> list[pl.DataFrame]:
@@ -158,7 +160,7 @@ JOINED = WindowJoinParams("t", "t", (K,), (K,), 20, 10, (("k", 0, "k"), ("i", 0,
 
 @pytest.mark.parametrize("kind", [*OPERATORS, *(f"window join by {key.name}" for key in HASHED)])
 def test_an_answer_and_its_order_do_not_depend_on_the_hashes_of_polars(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be others on another machine and with another version."""
+    """These hashes may differ between machines and versions."""
     by = tuple(key for key in HASHED if kind == f"window join by {key.name}")
     params = OPERATORS[kind] if not by else msgspec.structs.replace(JOINED, left_keys=by, right_keys=by)
     rows = [(n % 7, "abc"[n % 3], n % 5, n / 4 - 3, n % 2 == 0) for n in range(40)]
@@ -173,7 +175,7 @@ def test_an_answer_and_its_order_do_not_depend_on_the_hashes_of_polars(kind: str
 
 
 def test_the_order_of_a_window_join_is_the_same_everywhere() -> None:
-    """By the bucket of the key, then as the rows came: such numbers on every machine."""
+    """Rows are ordered by their key's bucket, then by arrival; buckets are equal on every machine."""
     golden: list[tuple[list[Any], list[Any]]] = [
         ([1, 2, 3, 4, 5, -1], [-1, 4, 5, 3, 1, 2]),
         (["a", "b", "c", "é", ""], ["", "é", "a", "b", "c"]),

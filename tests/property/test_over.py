@@ -1,4 +1,4 @@
-"""Aggregates over rows: equal to a row-wise twin and to DuckDB, in one piece and in many, wherever a snapshot falls."""
+"""Aggregates over rows equal a row-wise twin and DuckDB, in one batch and in many, wherever a snapshot falls."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ FUNCTIONS = (("n", "count", None), ("c", "count", "v"), ("s", "sum", "v"), ("lo"
 
 
 def operator(before: tuple[int, int], partition: tuple[str, ...] = ("k",)) -> Over:
-    """Half of the aggregates have the one frame, half the other."""
+    """Returns an operator in which aggregates alternate between two frames."""
     aggregates = tuple(Aggregate(name, function, None if of is None else Column(of)) for name, function, of in FUNCTIONS)
     return Over(OverParams("t", partition, ("k", "v"), aggregates, tuple(before[place % 2] for place in range(len(FUNCTIONS)))))
 
@@ -47,7 +47,7 @@ def order_of(row: Any) -> Any:
 
 
 def twin(rows: Any, before: tuple[int, int], *, by_key: bool = True) -> list[Any]:
-    """All rows with their aggregates, one by one."""
+    """Returns all rows with their aggregates, computed row by row."""
     found = []
     ordered = sorted((row for row in rows if row[0] is not None), key=order_of)
     for place, row in enumerate(ordered):
@@ -108,7 +108,7 @@ def test_frames_reach_back_over_watermarks() -> None:
 
 
 def test_sums_of_floats_do_not_depend_on_rows_that_have_left_the_frame() -> None:
-    """A sum carried on from row to row would have lost the small values beside the large one."""
+    """A running sum would lose the small values beside the large one."""
     rows = pl.DataFrame({"t": pl.Series([1, 2, 3, 4]).cast(pl.Datetime("us")), "x": [1e17, 0.1, 0.2, float("nan")]})
     made = Over(OverParams("t", (), ("x",), (Aggregate("s", "sum", Column("x")),), (1,)))
     made.process(0, rows)
@@ -122,7 +122,7 @@ SQL = """SELECT ts, k, v, COUNT(*) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN
 
 
 def test_from_sql_it_is_what_duckdb_gives(tmp_path: Any) -> None:
-    one = {"a": {"region": "eu"}}  # rows of several nodes would have the same times
+    one = {"a": {"region": "eu"}}  # several nodes would give rows with equal times
     streams = run_plan(plan_of("SELECT * FROM s", nodes=one, here="a"))
     streams.write_parquet(tmp_path / "s.parquet")
     expected = duckdb.sql(SQL.replace("FROM s ", f"FROM '{tmp_path}/s.parquet' AS s ")).fetchall()

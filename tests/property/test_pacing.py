@@ -1,4 +1,4 @@
-"""What is paced takes its share of the time and no more, ends however slow the machine, and keeps no queue on the way."""
+"""Paced work takes at most its share of time and ends on any machine. A paced transfer leaves no queue on its path."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ def test_work_takes_at_most_its_share_of_the_time(share: float, burst_s: float, 
         now += pacer.wait_s(now) + cost
         worked_s += cost
         pacer.took(cost, now)
-        # Beyond the share: the burst, the piece that was under way, and what a single long piece was let off.
+        # Beyond the share: the burst, the last piece, and skipped waits below WAIT_S_MIN. WAIT_S_MAX would cut waits after longer pieces.
         if max(costs) <= WAIT_S_MAX * share:
             assert worked_s <= share * now + burst_s + max(costs) + share * len(costs) * WAIT_S_MIN + 1e-9
 
@@ -44,7 +44,7 @@ def test_the_more_urgent_the_less_waiting(share: float, costs: list[float], one:
 
 @given(st.floats(20_000, 500_000_000), st.floats(0.0, 0.2))
 def test_a_path_is_filled_and_no_queue_stands_on_it(rate_bytes_per_s: float, path_s: float):
-    """A path with a bottleneck, in front of which pieces wait in order; time goes on in the order of their answers."""
+    """Pieces wait in order before a bottleneck; each answer advances the time."""
     window, least, most = Window(65_536, 2_000_000), 65_536, 2_000_000
     way: list[tuple[float, float, int]] = []  # answered at, sent at, bytes
     now, free_at, held, longest_s, sent = 0.0, 0.0, 0, 0.0, 0
@@ -61,7 +61,7 @@ def test_a_path_is_filled_and_no_queue_stands_on_it(rate_bytes_per_s: float, pat
         longest_s = max(longest_s, free_at - now + path_s)
     full = min(rate_bytes_per_s, most / (path_s + 2 * TARGET_S))
     assert sent / now >= min(full, rate_bytes_per_s) / 4
-    # What must be under way at least takes its time; beyond that, about the target, and twice it while the window opens.
+    # Path, the smallest window's transmission, and the target delay, doubled while the window opens.
     assert longest_s <= path_s + 2 * (least + least / 4) / rate_bytes_per_s + 4 * TARGET_S
 
 

@@ -1,4 +1,4 @@
-"""What a query gets of a Parquet file, and when, is the same whether its source leaves out what the query does not need or not."""
+"""A source that skips unneeded parts of a Parquet file gives a query the same rows and watermarks as one that reads all."""
 
 from datetime import datetime
 from pathlib import Path
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def column(name: str, seed: int, nulls: float) -> list[Any]:
-    """Values in runs, so that some row groups have few different ones."""
+    """Returns values in runs, so that some row groups have few distinct values."""
     rng = np.random.default_rng([seed, sum(name.encode())])
     pool = POOLS[name]
     picks = np.sort(rng.integers(0, len(pool), ROWS)) if rng.random() < 0.6 else np.repeat(rng.integers(0, len(pool), ROWS // 10), 10)
@@ -75,7 +75,7 @@ def expression(name: str, sign: str, value: Any, turned: bool) -> Expression:
 
 
 def seen(path: Path, reads: Reads | None) -> dict[int, int]:
-    """Rows by number, in order, each with the watermark that was in force when it came."""
+    """Returns row numbers in order, each with the watermark before the row arrived."""
     options: dict[str, Any] = {"path": path.name, "batch_rows_max": 1, "time": "ts", "delay_us": 5, "reads": reads}
     _, answers = drain(source("file", SCHEMA, context(path.parent), **options))
     found: dict[int, int] = {}
@@ -161,7 +161,7 @@ def test_row_groups_without_an_answer_are_not_read(tmp_path: Path, condition: Ex
 
 
 def test_columns_that_the_query_does_not_use_are_not_read(tmp_path: Path) -> None:
-    sorted_file(tmp_path / "a.parquet", x=pl.format("{}", pl.col("i")))  # a text might be no number
+    sorted_file(tmp_path / "a.parquet", x=pl.format("{}", pl.col("i")))  # a text may not be a number
     found = rows_read(tmp_path / "a.parquet", time="ts", reads=Reads(("i",)), not_null=("n",))
     assert {name: found[name].null_count() for name in found.columns} == {"i": 0, "ts": 0, "n": 0, "x": 0, "name": ROWS, "unused": ROWS}
     assert found.schema == rows_read(tmp_path / "a.parquet", time="ts").schema

@@ -1,4 +1,4 @@
-"""Row patterns give what other engines' tests expect of the same situations: at once, and row by row with a watermark behind each."""
+"""Row patterns give what other engines' tests expect in the same situations, in one batch and row by row."""
 
 import tomllib
 from pathlib import Path
@@ -44,7 +44,7 @@ def table(name: str) -> pl.DataFrame:
 
 
 def answer(plan: Plan, rows: pl.DataFrame, size: int) -> list[list[Any]]:
-    """The rows that reach the sink, if so many rows come at once and a watermark behind them."""
+    """Returns the rows that reach the sink, for batches of `size` rows with a watermark after each."""
     chain = [one for one in plan.operators if not isinstance(one.params, SourceParams | SinkParams)]
     sink = plan.operators[-1]
     assert isinstance(sink.params, SinkParams)
@@ -84,7 +84,7 @@ def test_a_situation_of_other_engines(case: dict[str, Any], rows_min: int, monke
 
 
 def _floats(rows: list[list[Any]], like: list[list[Any]]) -> list[list[Any]]:
-    """Expected values, with numbers of the type that is answered: TOML has 9 for 9.0."""
+    """Returns the expected rows with integers as floats where the answer has floats: TOML has 9 for 9.0."""
     kinds = [next((type(row[at]) for row in like if row[at] != "NULL"), None) for at in range(len(like[0]))] if like else []
     return [
         [kind(value) if kind is float and value != "NULL" else value for kind, value in zip(kinds, row, strict=True)] if kinds else row

@@ -1,4 +1,4 @@
-"""Polars misaligns frames in pieces; guards against it hold; `test_operator_conformance` tries every operator."""
+"""Polars misaligns frames in pieces; guards prevent this. `test_operator_conformance` tries every operator."""
 
 import polars as pl
 import pytest
@@ -14,13 +14,13 @@ PLAIN = pl.lit(-3).cast(pl.Int64).abs() == pl.when("b").then("i").otherwise(None
 
 
 def test_polars_still_misaligns_a_computed_constant_over_pieces():
-    """Fails when a later polars has mended it: then pieces need no more care than this file gives them."""
+    """Fails once polars has fixed this bug: then the guards can go."""
     assert EIGHT.select(PLAIN).height == 8
-    assert pl.concat([EIGHT[:4], EIGHT[4:]], rechunk=False).select(PLAIN).height == 5, "polars has mended its mistake"
+    assert pl.concat([EIGHT[:4], EIGHT[4:]], rechunk=False).select(PLAIN).height == 5, "polars has fixed its bug: the guards can go"
 
 
 def test_an_expression_is_evaluated_over_one_piece():
-    """`select_seq` gives the right rows of this expression over pieces; nothing says that it does so of all."""
+    """`select_seq` is right for this expression over pieces, but nothing guarantees it for all expressions."""
     expected = [True, False, True, False, None, None, None, None]
     pieces = pl.concat([EIGHT[:4], EIGHT[4:]], rechunk=False)
     assert evaluated(pieces, PLAIN).to_list() == expected
@@ -33,7 +33,7 @@ def test_an_expression_is_evaluated_over_one_piece():
 
 @pytest.mark.parametrize("values", [pl.lit(pl.Series([True] * 5)), pl.lit(pl.Series([True] * 9)), pl.col("i").sum()])
 def test_values_that_are_not_those_of_the_rows_are_an_error(values: pl.Expr):
-    """Neither too few, nor too many, nor one for all that depends on the rows."""
+    """Too few values, too many, and one value that depends on the rows are errors."""
     with pytest.raises(LocalProtocolError, match="values for 8 rows"):
         evaluated(EIGHT, values)
     with pytest.raises(LocalProtocolError, match="values for 8 rows"):

@@ -25,7 +25,7 @@ POSITION = st.floats(-1e5, 1e5)
 
 @st.composite
 def worlds(draw, rates=RATE):
-    """A space and any DAG over it, parallel links included."""
+    """Draws a space and a DAG over it, which may have parallel links."""
     count = draw(st.integers(2, 7))
     space = CostSpace(
         {
@@ -56,7 +56,7 @@ def test_springs_stay_finite_and_within_the_space_for_any_rates(world, delta):
 @given(worlds(rates=st.floats(1.0, 1000.0)))
 @examples(60)
 def test_springs_converge_for_any_ordinary_rates(world):
-    """Where every operator hangs on a pinned one, no force is left above the threshold."""
+    """If every operator is linked to a pinned one, relaxation ends with no force above the threshold."""
     space, problem = world
     if any(not any(other in problem.pinned for other, _ in problem.neighbours(op)) for op in problem.unpinned):
         return
@@ -124,7 +124,7 @@ def test_nobody_gets_more_operators_than_it_has_room_for(world, data):
 @given(worlds(rates=st.floats(0.0, 1e6)), st.integers(0, 5))
 @examples(60)
 def test_least_usage_is_never_dearer_than_everything_at_the_consumer(world, seed):
-    """Under the latencies that it was shown; the consumer's node is asked like any other."""
+    """Compares usage under the measured latencies. The consumer's node is a candidate like any other."""
     space, problem = world
     assume(problem.consumers and problem.unpinned)
     truth = truth_of(space, 0.5, seed)
@@ -137,7 +137,7 @@ def test_least_usage_is_never_dearer_than_everything_at_the_consumer(world, seed
 
 @st.composite
 def cost_tables(draw):
-    """Costs over single variables and pairs of up to five variables: trees, cycles, cliques, and variables alone."""
+    """Draws costs of single variables and pairs, up to five variables: trees, cycles, cliques, isolated variables."""
     sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
     cost = st.one_of(st.integers(0, 50).map(float), st.just(float("inf")))
     table = st.integers(0, 50).map(float)

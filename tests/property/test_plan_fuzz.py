@@ -1,4 +1,4 @@
-"""Operators with extreme parameters, as a peer could send them: refused when decoded, or run within bounded memory and time."""
+"""Extreme operator parameters, as a peer could send them, are refused when decoded or run within bounded memory and time."""
 
 import random
 import resource
@@ -24,7 +24,7 @@ TIMES = [0, 1, 5, 10**6, 10**9, 1_700_000_000_000_000, 253_402_300_799_999_999, 
 
 
 def tried(rng: random.Random) -> str:
-    """Decodes and runs one operator; returns what came of it."""
+    """Decodes and runs one operator; returns the outcome."""
     kind = rng.choice(sorted(CASES))
     params = CASES[kind].params
     for field in msgspec.structs.fields(params):
@@ -52,7 +52,7 @@ def tried(rng: random.Random) -> str:
 
 
 def run(seed: int, cases: int) -> None:
-    """Tries so many, in a process that may not take more memory."""
+    """Tries `cases` operators after limiting this process's memory."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for number in range(cases):
         print(number, tried(random.Random(seed * 1_000_003 + number)), flush=True)

@@ -1,4 +1,4 @@
-"""Every order of operators that swaps lead to gives the same answer, however its rows come, and is shared with the plan it came from."""
+"""Every operator order reached by swaps gives the same answer for any batches, and shares its result with the original plan."""
 
 import random
 
@@ -35,7 +35,7 @@ def planned(sql, query="q", changed=UNCHANGED):
 
 
 def all_orders(first):
-    """All plans that moves lead to, by their links and parameters, and the moves that were made."""
+    """Returns all plans, distinct in links and parameters, that moves can reach, each with its moves."""
     found, seen = [(first, ())], {form(first)}
     for one, way in found:
         for move in moves(one):
@@ -55,7 +55,7 @@ def rows_of(frame):
 
 
 def in_steps(plan_, inputs, cuts):
-    """The rows that reach the sink if those of the sources come bit by bit, each operator's watermark behind them."""
+    """Returns the rows that reach the sink when source rows arrive in parts, each part followed by a watermark."""
     machines = {spec.id: build(spec.params) for spec in plan_.operators if not isinstance(spec.params, SourceParams | SinkParams)}
     sink = plan_.operators[-1]
     got = [empty(next(spec.schema for spec in plan_.operators if spec.id == plan_.links[-1].source))][:0]
@@ -100,12 +100,12 @@ def data(rng, rows_max=25):
 
 
 def random_sql(rng):
-    """Joins of two to four sources, each with some one before it, filters on any, and now and then a window by key over all."""
+    """Returns joins of two to four sources, each with an earlier one, with random filters and sometimes a window by key."""
     names = list("abcd")[: rng.randrange(2, 5)]
     rng.shuffle(names)
     text, timed = names[0], [names[0]]
     for name in names[1:]:
-        other = rng.choice(timed)  # only the times of the last pair bound the next one
+        other = rng.choice(timed)  # the next join may use only the times of the last pair
         timed = [other, name]
         key, theirs = rng.choice(["k", "m"]), rng.choice(["k", "m"])
         before, after = rng.randrange(0, 6), rng.randrange(0, 6)
@@ -145,7 +145,7 @@ def test_every_order_gives_the_same_answer_and_the_signature_of_the_stream_it_re
         assert rows_of(in_steps(one, inputs, cuts)) == expected, way
         assert {spec.id for spec in one.operators} == {spec.id for spec in first.operators}
         ends = [next(spec.signature for spec in each.operators if spec.id == each.links[-1].source) for each in (one, first)]
-        assert ends[0] == ends[1], "the last stream is not found by those who ask for it"
+        assert ends[0] == ends[1], "the signature of the result changed: other queries would not find it"
         anew = planned(sql, "another", one.changed)
         assert sorted(spec.signature for spec in anew.operators) == sorted(spec.signature for spec in one.operators), way
         assert anew.changed == one.changed

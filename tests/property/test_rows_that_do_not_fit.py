@@ -1,6 +1,6 @@
-"""Lines as rows: the ones that fit, and for the others the column and the cause, as a plain reading line by line has them.
+"""Reading lines gives the rows that fit, and the column and cause of each misfit, as a plain line-by-line reader does.
 
-Whatever stands beside a line, and by whichever way it is read - alone, with a few, among many - its row, or its cause, is the same.
+A line's row or cause depends neither on its neighbours nor on the reader used: for one line, a few, or many.
 """
 
 import json
@@ -29,7 +29,7 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class UnfitError(Exception):
-    """A column and a cause."""
+    """A value does not fit its column; arguments are the column and the cause."""
 
 
 # ----------------------------------------------------------------------------------------------------- the plain twin
@@ -49,7 +49,7 @@ def time_of(text: str) -> datetime | None:
 
 
 def value_of(text: str, name: str) -> Any:
-    """A text that is not empty, as a value of its column."""
+    """Converts a non-empty text to its column's type."""
     if name == "s":
         return text
     if name == "ts":
@@ -77,7 +77,7 @@ CAUSES = {"ts": "is not a time in the format iso", "n": NOT_INTEGER, "x": "is no
 
 
 def member(raw: str | None, name: str) -> Any:
-    """A member of an object, by what stands in the line."""
+    """Converts an object's member, given its JSON text."""
     if raw is None or raw == "null":
         return None
     if raw.startswith('"'):
@@ -100,7 +100,7 @@ def member(raw: str | None, name: str) -> Any:
 
 
 def plain_json(lines: list[Any]) -> tuple[list[tuple[Any, ...]], Counter[tuple[str, str]]]:
-    """Rows, and how many lines are left out for which reason."""
+    """Returns the rows, and the number of misfits by column and cause."""
     rows, left_out = [], Counter[tuple[str, str]]()
     for line in lines:
         try:
@@ -127,7 +127,7 @@ TIMES = st.one_of(
     ),
 )
 LETTERS = st.characters(codec="utf-8", exclude_characters="\0\x1c\x1d\x1e\x1f")
-"""Without those that are white space here and none there."""
+"""Excludes characters that only some of the readers take for white space."""
 TEXTS = st.one_of(st.text(LETTERS, max_size=5), NUMBERS, TIMES, st.sampled_from(["true", "No", ""]))
 RAW = st.one_of(
     NUMBERS,
@@ -147,7 +147,7 @@ OBJECTS = st.one_of(
     st.fixed_dictionaries({}, optional=FITTING),
     st.fixed_dictionaries({}, optional=FITTING | {"n": RAW}),
 )
-"""Names and what stands in the line."""
+"""JSON texts by member name."""
 BROKEN = st.sampled_from(
     [
         (b"{", "is not JSON"),
@@ -202,7 +202,7 @@ def test_json_lines_are_the_rows_of_a_plain_reading(given_lines: list[Any]) -> N
 # --------------------------------------------------------------------------------------------------------------- CSV
 
 FIELDS = st.one_of(TEXTS.filter(lambda text: text == text.strip()), NUMBERS, TIMES)
-"""White space around values is another matter: of other types than TEXT it does not count."""
+"""Without white space around values, which only TEXT columns keep."""
 
 
 def quoted(text: str) -> str:
@@ -211,7 +211,7 @@ def quoted(text: str) -> str:
 
 @st.composite
 def csv_fields(draw: st.DrawFn) -> tuple[str, str | None]:
-    """Draws a field as it stands in the record, and what it says; None for nothing at all."""
+    """Draws a field as written in the record, and its value; None if it is empty and not quoted."""
     text = draw(FIELDS)
     if draw(st.booleans()) or re.search('[",\r\n]', text):
         return quoted(text), text
@@ -236,7 +236,7 @@ def plain_csv(records: list[list[tuple[str, str | None]]]) -> tuple[list[tuple[A
 
 
 def whole(raw: str) -> tuple[str, str]:
-    """A field without quotes, by what a JSON line has."""
+    """Converts a JSON text to an unquoted CSV field and its value."""
     text = json.loads(raw) if raw.startswith('"') else raw
     return text, text
 
@@ -274,7 +274,7 @@ def test_csv_records_are_the_rows_of_a_plain_reading(records: list[list[tuple[st
 @example("a,b,c\na,b\rx,c")
 @example('a,b,c\n"","",\n"",,""')
 def test_a_bad_record_changes_nothing_for_those_beside_it(text: str) -> None:
-    """With it all are read one by one, without it together."""
+    """With the bad record all are read one by one, without it together."""
     data = text.encode() + b"\n"
     if data.count(b'"') % 2:
         return  # no block ends between quotes

@@ -1,4 +1,4 @@
-"""Functions of texts and numbers give what plain Python gives, row by row, for texts of any letters and numbers of any size."""
+"""Functions of texts and numbers equal plain Python, row by row, for any characters and numbers of any size."""
 
 from collections.abc import Callable
 from decimal import ROUND_DOWN, Decimal
@@ -18,7 +18,7 @@ MOST = 1_000
 
 
 def computed(name: str, rows: list[Any], *literals: Any) -> list[Any]:
-    """What the engine gives for a column and literals."""
+    """Returns the engine's values of a function of a column and literals."""
     kinds = {str: ColumnType.TEXT, int: ColumnType.INT}
     arguments: list[Expression] = [Literal(value, kinds[type(value)]) for value in literals]
     frame = pl.DataFrame({"row": range(len(rows)), "value": rows}, schema_overrides={"value": pl.String} if rows != [] else {})
@@ -26,7 +26,7 @@ def computed(name: str, rows: list[Any], *literals: Any) -> list[Any]:
 
 
 def by_row(name: str, texts: list[str | None], numbers: list[int | None], *literals: str) -> list[Any]:
-    """The same for a column of texts and one of numbers, with literals between them."""
+    """Returns the engine's values of a function of a text column, literals and a number column, in this order."""
     frame = pl.DataFrame({"text": texts, "number": numbers}, schema={"text": pl.String, "number": pl.Int64})
     middle = [Literal(value, ColumnType.TEXT) for value in literals]
     return _values(Call(name, (Column("text"), *middle, Column("number"))), frame)

@@ -1,4 +1,4 @@
-"""Session windows: equal to a brute-force twin, however rows are cut into batches, and wherever a snapshot falls."""
+"""Session windows equal a brute-force twin, however rows are split into batches and wherever a snapshot falls."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def params(gap: int, lateness: int = 0) -> SessionParams:
 
 
 def ended(gap: int, lateness: int, watermark: int) -> int:
-    """Sessions that end up to here have left."""
+    """Returns the time up to which ended sessions have left."""
     step = closing_us(gap)
     return (watermark - lateness) // step * step
 
@@ -62,7 +62,7 @@ def test_a_watermark_ends_what_no_row_can_join_and_no_more(
 def test_rows_in_time_give_the_same_sessions_whatever_watermarks_come_between(
     rows: list[Any], gap: int, cuts: list[int], marks: list[int]
 ) -> None:
-    """Rows ordered by time, each watermark as far as the rows behind it allow."""
+    """Rows come in time order; each watermark is as late as the remaining rows allow."""
     timed = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0])
     events: list[Event] = []
     for mark in sorted(marks):

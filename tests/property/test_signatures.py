@@ -1,6 +1,6 @@
-"""One meaning, one signature: queries written another way are the same operators and give the same answers; another meaning is never one.
+"""Queries with the same meaning have the same signatures and answers; queries with different meanings have different signatures.
 
-A meaning is drawn first, then written down twice, with other names, other order, and other forms of the same conditions.
+Each test draws a meaning, then writes it as SQL twice, with different names, orders and forms of the same conditions.
 """
 
 import random
@@ -23,7 +23,7 @@ COLUMNS = (*(("s", name) for name in LEFT), *(("u", name) for name in RIGHT))
 
 @dataclass(frozen=True)
 class Joined:
-    """Rows of s and u of one key, u's from `before` seconds before s's to `after` behind it, with conditions and columns."""
+    """Pairs of s and u with equal keys, u from `before` seconds before s to `after` seconds after, with conditions and columns."""
 
     before: int
     after: int
@@ -54,7 +54,7 @@ def shuffled(rng: random.Random, items: Sequence[str]) -> list[str]:
 
 
 def interval(meaning: Joined, s: str, u: str, rng: random.Random) -> list[str]:
-    """`u.ts` is within the interval around `s.ts`, seen from either side."""
+    """Returns the condition that `u.ts` is in the interval around `s.ts`, written from either side."""
     low, high = f"{s}.ts - {seconds(meaning.before)}", f"{s}.ts + {seconds(meaning.after)}"
     return rng.choice(
         [
@@ -67,12 +67,12 @@ def interval(meaning: Joined, s: str, u: str, rng: random.Random) -> list[str]:
 
 
 def side(name: str, columns: Sequence[str], rng: random.Random) -> str:
-    """A source as it is, or through a subquery that lists its columns in some order."""
+    """Returns a source's name, or a subquery that lists its columns in some order."""
     return name if rng.randrange(2) else f"(SELECT {', '.join(shuffled(rng, columns))} FROM {name})"
 
 
 def write_join(meaning: Joined, rng: random.Random) -> tuple[str, list[str]]:
-    """The query, and the names of its columns in the order of `meaning.columns`."""
+    """Returns the query and its column names in the order of `meaning.columns`."""
     s, u = rng.sample(["a", "b", "s", "u", "zz"], 2)
     least, most = meaning.w_range
     conditions = [rng.choice([f"{s}.k = {u}.k", f"{u}.k = {s}.k"]), *interval(meaning, s, u, rng)]
@@ -118,7 +118,7 @@ def test_a_join_written_another_way_is_the_same_operators(meaning: Joined, seed:
 
 
 def another(meaning: Joined, rng: random.Random) -> Joined:
-    """Something else, by one change."""
+    """Returns a different meaning, by one change."""
     least, most = meaning.w_range
     missing = [column for column in COLUMNS if column not in meaning.columns and column != ("u", "k") and column != ("s", "k")]
     changes: list[dict[str, object]] = [
@@ -158,7 +158,7 @@ AGGREGATES = (
 
 @dataclass(frozen=True)
 class Counted:
-    """Windows over s and u together."""
+    """Windows over the union of two parts of s."""
 
     size: int
     hops: int
@@ -180,7 +180,7 @@ COUNTED = st.builds(
 
 
 def write_window(meaning: Counted, rng: random.Random) -> tuple[str, list[str]]:
-    """The windows of the union of two parts of s, in HAVING or in a SELECT around."""
+    """Returns the query and its column names. The condition on windows is in HAVING or in an outer SELECT."""
     t = rng.choice(["ts", "t", "moment"])
     conditions = [f"v > {meaning.over}", f"n <= {meaning.over}"]
     columns = [f"ts AS {t}", "k", "ok", "v", "n"]
@@ -218,7 +218,7 @@ def test_a_window_written_another_way_is_the_same_operators(meaning: Counted, se
 @examples(60)
 @given(COUNTED, COUNTED, st.integers(0, 2**32))
 def test_windows_of_one_signature_give_one_answer(meaning: Counted, another: Counted, seed: int) -> None:
-    """Whatever the two were meant to be."""
+    """Equal signatures must give equal answers even for independently drawn meanings."""
     rng = random.Random(seed)
     another = replace(another, keys=meaning.keys, aggregates=meaning.aggregates) if rng.randrange(2) else another
     plans = [plan_of(write_window(one, rng)[0]) for one in (meaning, another)]

@@ -1,4 +1,4 @@
-"""Sketches: within the error they state, the same however rows are cut, merged or stored."""
+"""Sketches stay within their stated error, and are equal however rows are split, merged or stored."""
 
 import math
 import random
@@ -74,7 +74,7 @@ def test_percentiles_of_small_whole_numbers_are_exact(values: list[int], share: 
 
 @pytest.mark.parametrize("count", [1, LEAST_KEPT - 1, LEAST_KEPT, 20_000, 300_000])
 def test_counts_of_distinct_values_are_within_their_error(count: int) -> None:
-    """Values twice over, in another order; 4 standard errors, and none below what is kept."""
+    """Each value comes twice, in a different order. The bound is 4 standard errors; counts below the number kept are exact."""
     numbers = np.arange(count, dtype=np.float64) * 1.25
     batches = [frame(part.tolist(), [0] * part.size) for part in (numbers, numbers[::-1])]
     found = answer(batches)[-1]
@@ -84,7 +84,7 @@ def test_counts_of_distinct_values_are_within_their_error(count: int) -> None:
 @examples(25)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.booleans())
 def test_of_each_group_the_least_hashes_are_kept(seed: int, keys: int, alike: bool) -> None:
-    """Hashes drawn as they are, among them, if `alike`, such as differ in their last bits only."""
+    """Of the random hashes, 40 repeat others, or with `alike` differ from others in the last bit only."""
     rng = np.random.default_rng(seed)
     drawn = rng.integers(0, 2**64, 50 + 3 * LEAST_KEPT * alike, dtype=np.uint64, endpoint=False)
     drawn = np.concatenate([drawn, drawn[:40] ^ np.uint64(alike)])
@@ -98,7 +98,7 @@ def test_of_each_group_the_least_hashes_are_kept(seed: int, keys: int, alike: bo
 @examples(25)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2**33), st.integers(1, 50)), min_size=1, max_size=30), st.integers(0, 10**9))
 def test_ranks_among_billions_are_exact(cells: list[tuple[int, int, int]], billionths: int) -> None:
-    """Buckets with counts as long streams have them: the bucket of the rank, by whole numbers without bounds."""
+    """Buckets have the counts of long streams; the twin finds the rank's bucket with unbounded integers."""
     counts: dict[tuple[int, int], int] = {(key, value): count for key, count, value in cells}
     rows = [(key, value << 46, count, float(value), float(value)) for (key, value), count in counts.items()]
     merged = pl.DataFrame(rows, schema=["k", "b", "n", "lo", "hi"], orient="row")

@@ -1,4 +1,4 @@
-"""A link that spills to disk: whatever fails, is lost or comes late, the receiver gets every batch once and in order, within the bounds."""
+"""A link that spills to disk delivers every batch once, in order and within its bounds, despite failures, losses and delays."""
 
 from collections import deque
 
@@ -22,7 +22,7 @@ class Rows:
 
 
 class Disk:
-    """The batches that one link has written, and the work that it has under way."""
+    """A link's batches on disk, and its disk work in progress."""
 
     def __init__(self, sender: LinkSender, budget: SpillBudget, rng: np.random.Generator, failing: float) -> None:
         self.batches: deque[Batch] = deque()
@@ -97,7 +97,7 @@ def test_every_batch_comes_once_and_in_order_through_memory_and_disk(
         assert sender.memory_batches <= window + 2
         assert sender.memory_bytes <= config.window_bytes + 3 * largest
         assert disk.used_bytes <= budget.used_bytes <= budget.limit_bytes
-        if not healthy and rng.random() < trouble / 10:  # the connection breaks: what was under way is lost, then sent again
+        if not healthy and rng.random() < trouble / 10:  # the connection breaks: batches in flight are lost, then sent again
             forward.clear()
             backward.clear()
             sender.rewind()

@@ -1,4 +1,4 @@
-"""What holds for any SQL text, and for any way of writing one condition."""
+"""Properties of any SQL text, and of any way to write one condition."""
 
 import random
 from collections.abc import Callable
@@ -31,7 +31,7 @@ VOCABULARY = WORDS.split(" ")
 
 
 def refusal(text: str) -> QueryError | None:
-    """Parse, and plan what is a query: only a QueryError may come out."""
+    """Parses a text and plans queries; returns the QueryError, if any. No other error may occur."""
     try:
         for statement in parse(text):
             if isinstance(statement, SelectQuery | CreateSink):
@@ -208,7 +208,7 @@ BOOLEANS = st.recursive(
 
 
 def filled(expression: Expression, row: dict[str, object]) -> Expression:
-    """The expression with the values of one row put in."""
+    """Returns the expression with one row's values in place of its columns."""
     types = {"i": ColumnType.INT, "j": ColumnType.INT, "f": ColumnType.FLOAT, "t": ColumnType.TEXT, "b": ColumnType.BOOL}
     return substitute(expression, {name: Literal(value, types[name]) for name, value in row.items()})  # type: ignore[arg-type]
 
@@ -233,7 +233,7 @@ def test_what_folds_to_a_constant_is_what_the_engine_computes(expression: Expres
 @examples(100)
 @given(st.one_of(BOOLEANS, WHOLE), st.one_of(BOOLEANS, WHOLE))
 def test_unequal_expressions_have_unequal_texts(one: Expression, other: Expression) -> None:
-    # NULLs of other types have one text; they are made unequal by the columns they stand in.
+    # NULLs of all types have one text; the columns around them make expressions differ.
     if one != other and "null" not in expression_text(one):
         assert expression_text(one) != expression_text(other)
 

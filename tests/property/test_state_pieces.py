@@ -1,4 +1,4 @@
-"""Pieces of a state arrive once and in order whatever happens to them on the way, and no more of them are kept than the window allows."""
+"""Pieces of a state arrive once and in order, despite loss and reordering. No more are kept than the window allows."""
 
 import pytest
 from hypothesis import given
@@ -59,7 +59,7 @@ def test_every_piece_is_taken_once_and_in_order(window: int, pieces: int, events
         step(event)
         assert sender.held_bytes <= window + 10
         assert sender.answered_below <= len(effects)
-    for _ in range(pieces + 1):  # in the end the way is good
+    for _ in range(pieces + 1):  # in the end the path works
         for event in ("again", *["deliver"] * pieces, *["effect"] * pieces, *["answer"] * 3 * (pieces + len(events)), *["send"] * pieces):
             step(event)
     assert taken == effects == list(range(pieces))

@@ -1,4 +1,4 @@
-"""States of keys in memory and on disk, against a plain dict: any operations, any memory."""
+"""States of keys in memory and on disk equal a plain dict, for any operations and any memory size."""
 
 import errno
 import tracemalloc
@@ -40,7 +40,7 @@ def room_of(disk: VirtualDisk, memory_bytes: int, disk_bytes: int = 10**12) -> S
 
 
 def keys_of(kind: str, numbers: Sequence[int]) -> pl.DataFrame:
-    """Keys, of which some are NULL, and some texts long."""
+    """Returns keys; some are NULL, some texts are long."""
     frame = pl.DataFrame({"k": pl.Series([None if one % 50 == 7 else one for one in numbers], dtype=pl.Int64)})
     if kind in ("text", "two"):
         texts = [None if one % 50 == 7 else ("k" if one % 3 else "a key longer than twelve bytes ") + str(one) for one in numbers]
@@ -53,7 +53,7 @@ def keys_of(kind: str, numbers: Sequence[int]) -> pl.DataFrame:
 
 
 def raise_counts(states: States, twin: Twin, rows: pl.DataFrame, texts: bool) -> None:
-    """Adds the rows of each key to its state, here and in the dict."""
+    """Adds the rows of each key to its state, in `states` and in the dict."""
     found = grouped(identities(rows.get_columns()))
     each = rows[found.first]
     at = states.places(each, found.ids, found.rows)
@@ -72,7 +72,7 @@ def raise_counts(states: States, twin: Twin, rows: pl.DataFrame, texts: bool) ->
 
 
 def held(states: States, kind: str) -> Twin:
-    """All that there is, each key once."""
+    """Returns all states; each key must occur once."""
     rows = states.all().rows()
     found = {row[: len(KINDS[kind])]: row[len(KINDS[kind]) :] for row in rows}
     assert len(found) == len(rows) == len(states)
@@ -95,7 +95,7 @@ def test_states_are_those_of_a_dict(kind: str, texts: bool, memory: int | None, 
     states, ended = States(KINDS[kind], schema, room, time), -1
     for step, event in enumerate(events):
         match event:
-            case "fork":  # the copy goes on; what it was copied from changes without it
+            case "fork":  # continues with the copy; changing the original must not change it
                 states, old = states.fork(), states
                 raise_counts(old, dict(twin), keys_of(kind, [3, 5, 100_000 + step]), texts) if not time else None
             case "copy":
@@ -119,7 +119,7 @@ def test_states_are_those_of_a_dict(kind: str, texts: bool, memory: int | None, 
 
 
 def filled(disk: VirtualDisk, count: int = 3_000, memory_bytes: int = 20_000) -> tuple[States, Twin]:
-    """States of which most are on disk."""
+    """Returns states, most of them on disk, and their twin."""
     states, twin = States(KINDS["int"], STATES, room_of(disk, memory_bytes)), Twin()
     for start in range(0, count, BATCH):
         raise_counts(states, twin, keys_of("int", range(start, start + BATCH)), False)
@@ -230,7 +230,7 @@ def test_index_finds_every_place_in_spite_of_equal_halves():
 
 
 def test_keys_with_equal_halves_of_their_identities_keep_apart_on_disk(monkeypatch: pytest.MonkeyPatch):
-    """NULL and 0, or two texts, may share half of an identity; here there are only 512 first halves."""
+    """NULL and 0, or two texts, may share half of an identity; this test allows only 512 first halves."""
     whole = identities
 
     def poor(keys: Sequence[pl.Series]) -> Any:
@@ -248,7 +248,7 @@ def test_keys_with_equal_halves_of_their_identities_keep_apart_on_disk(monkeypat
 
 
 def test_merges_do_not_stop_for_long(monkeypatch: pytest.MonkeyPatch):
-    """A batch merges only as many rows as have become due, and one range more."""
+    """A batch merges only the rows that are due, and at most one range more."""
     monkeypatch.setattr(runs, "MERGE_ROWS", 500)
     merged: list[int] = []
     between = runs.Run.between
@@ -286,7 +286,7 @@ def test_of_those_used_least_the_oldest_leave(seed: int):
 
 
 def test_copies_while_states_leave_and_come_back_are_small(tmp_path: Path):
-    """Peaks of arrays, in parts of the budget."""
+    """Measures peak memory of arrays, as a fraction of the budget."""
     budget, batch = 8_000_000, 4_000
 
     def peak_of(states: States, first: int, count: int) -> float:
@@ -301,7 +301,7 @@ def test_copies_while_states_leave_and_come_back_are_small(tmp_path: Path):
 
     tracemalloc.start()
     try:
-        for memory_bytes in (budget // 8, budget):  # the first loads what is loaded when it is first used
+        for memory_bytes in (budget // 8, budget):  # the first run loads lazily loaded modules
             states = States({"k": pl.Int64()}, {"n": pl.Int64()}, StateRoom(FolderDisk(tmp_path), memory_bytes, budget, 10**12, batch))
             before = tracemalloc.get_traced_memory()[0] / budget
             peaks = [peak_of(states, first, memory_bytes // 40) - before for first in (0, memory_bytes // 40, 0)]

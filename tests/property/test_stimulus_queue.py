@@ -1,4 +1,4 @@
-"""The scheduler's queue agrees with sorting, whatever comes and goes."""
+"""The scheduler's queue gives the order of sorting, for any insertions and removals."""
 
 from types import SimpleNamespace
 
@@ -53,7 +53,7 @@ def test_a_fifo_keeps_its_order_and_knows_its_least(steps):
 
 @given(waysteps)
 def test_ways_in_order_of_time_merge_into_one_order_of_time(steps):
-    """What the paper builds on: where every way is in the order of stimulus times, so is what the merge gives."""
+    """The paper relies on this: if every way is in order of stimulus time, so is the merge."""
     ways = [StimulusFifo() for _ in range(5)]
     merge = EarliestStimulusFirst[int]()
     clock, waiting = 0.0, []

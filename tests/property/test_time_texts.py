@@ -1,4 +1,4 @@
-"""Times that lie close together become the same text by their shared pieces as one by one."""
+"""Formatting close times by their shared parts gives the same texts as formatting each time alone."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The first rows of each window: equal to a sorted twin, however rows are cut, mixed or stored."""
+"""The first rows of each window equal those of a sorting twin, however rows are split, shuffled or stored."""
 
 import random
 from typing import Any
@@ -38,7 +38,7 @@ def params(order: list[Any], limit: int) -> TopParams:
 
 
 def twin(rows: list[Any], order: list[Any], limit: int, before: int = 10**6) -> list[Any]:
-    """Sorted by hand, from the last of the order to its first, as sorting is stable."""
+    """Returns the first rows, sorted by each order column from last to first, as Python's sort is stable."""
     place = {"t": 0, "k": 1, "f": 2}
     answers: list[Any] = []
     for time in sorted({row[0] for row in rows if row[0] is not None and row[0] < before}):
@@ -119,7 +119,7 @@ def test_the_ends_of_time_pass_through(watermark: int) -> None:
     assert Top(params([("f", True, False)], 3)).output_watermark(watermark) == watermark
 
 
-# The same from SQL.
+# First rows from SQL
 
 CALL = "TUMBLE(s, ts, INTERVAL '10 s')"
 GROUPED = f"SELECT window_end, k, sum(n) AS total FROM {CALL} GROUP BY window_end, k"

@@ -1,4 +1,4 @@
-"""Arrays are taken apart, and gathered, as a plain reading does it, and DuckDB; few rows, many rows and rows in pieces alike."""
+"""Unnesting and gathering arrays equals a plain Python reader and DuckDB, for few rows, many rows and rows in pieces."""
 
 import json
 from collections import Counter
@@ -38,7 +38,7 @@ OTHERS = st.sampled_from([None, "{}", "[", "5", "x", "[[]]"])
 
 
 def plainly(array: str | None, kind: ColumnType) -> list[Any]:
-    """The elements of an array as columns hold them, in Python's own reading."""
+    """Returns an array's elements as columns hold them, read with Python's `json`."""
     try:
         found = json.loads(array or "null")
     except ValueError:

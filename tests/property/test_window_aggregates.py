@@ -1,4 +1,4 @@
-"""Aggregates that keep more than a sum: equal to plain twins over all rows, in one piece and in many, mixed, merged and restored."""
+"""Aggregates that keep more than a sum equal plain twins over all rows, for rows split, shuffled, merged and restored."""
 
 import math
 import operator
@@ -30,7 +30,7 @@ PLACES = {name: place for place, name in enumerate(COLUMNS)}
 
 
 def there(rows: list[Row], *names: str) -> list[Any]:
-    """The values of columns where none is NULL: of one, values; of several, tuples."""
+    """Returns the non-NULL values of a column, or tuples of several columns without a NULL."""
     found = [tuple(row[PLACES[name]] for name in names) for row in rows]
     found = [values for values in found if None not in values]
     return found if len(names) > 1 else [value for (value,) in found]
@@ -72,7 +72,7 @@ def _rounded(number: Fraction) -> float:
 
 
 def _moment(of: Callable[[list[Fraction], list[Fraction]], Fraction | None], root: bool = False) -> Twin:
-    """Of pairs, in fractions: rounded once, and a root of that."""
+    """Makes the twin of an aggregate of pairs: `of` in fractions, rounded once, then maybe its square root."""
 
     def twin(rows: list[Row]) -> Any:
         pairs = there(rows, "f", "g")
@@ -86,7 +86,7 @@ def _moment(of: Callable[[list[Fraction], list[Fraction]], Fraction | None], roo
 
 
 def _value(of: Callable[[list[Fraction], list[Fraction]], Fraction | None], root: bool = False) -> Twin:
-    """Of values, which are pairs with themselves."""
+    """Makes the twin of an aggregate of single values: `_moment` with each value paired with itself."""
     twin = _moment(of, root)
     return lambda rows: twin([(*row[:3], row[2], *row[4:]) for row in rows])
 
@@ -105,7 +105,7 @@ def _sample(f: list[Fraction], g: list[Fraction]) -> Fraction | None:
 
 
 def _signed_square(f: list[Fraction], g: list[Fraction]) -> Fraction | None:
-    """Of the correlation."""
+    """Returns the square of the correlation, with the sign of the correlation; None if it is undefined."""
     apart, together = _spread(f, f) * _spread(g, g), _spread(f, g)
     return together * abs(together) / apart if apart else None
 
@@ -143,7 +143,7 @@ def _once(rows: list[Row]) -> Any:
 
 
 def _ninth(rows: list[Row]) -> Any:
-    """The least value with nine tenths of the values at or below it."""
+    """Returns the least value with nine tenths of the values at or below it."""
     values = sorted(there(rows, "s"))
     return values[-(-len(values) * 9 // 10) - 1] if values else None
 
@@ -193,7 +193,7 @@ def frame(rows: list[Row]) -> pl.DataFrame:
 
 
 def answers(make: Callable[[], Window | Session], rows: list[Row], cuts: list[int]) -> list[Row]:
-    """What an operator gives for batches between the cuts; it moves to another host after each."""
+    """Returns an operator's answers to batches between the cuts. It moves to another host after each batch."""
     window = make()
     for first, end in pairwise(sorted({0, len(rows), *(cut % (len(rows) + 1) for cut in cuts)})):
         window.process(0, frame(rows[first:end]))
@@ -204,7 +204,7 @@ def answers(make: Callable[[], Window | Session], rows: list[Row], cuts: list[in
 
 
 def expected(groups: dict[Any, list[Row]]) -> list[Row]:
-    """Bounds and key, then the twins' answers."""
+    """Returns bounds and key, then the twins' answers."""
     return sorted(((*group, *(twin(rows) for twin in TWINS.values())) for group, rows in groups.items()), key=repr)
 
 

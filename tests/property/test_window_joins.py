@@ -1,4 +1,4 @@
-"""Window joins: equal to a brute-force twin, in an order that depends on neither batches nor interleaving, wherever a snapshot falls."""
+"""Window joins equal a brute-force twin wherever a snapshot falls. Their order depends on neither batches nor interleaving."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from tests.query_worlds import run as run_plan
 
 WINDOWS = st.sampled_from([(10, 10), (7, 7), (9, 3), (10, 4), (100, 100), (1, 1)])
 SMALL = st.booleans()
-"""Limits so small that a few rows are a large window."""
+"""True: limits so small that a few rows are a large window."""
 END: Event = ("watermark", 0, WATERMARK_END)
 DIFFERENT = Call("ne", (Column("lv"), Column("rv")))
 COLUMNS = (("lt", 0, "t"), ("k", 0, "k"), ("lv", 0, "v"), ("rk", 1, "k"), ("rv", 1, "v"))
@@ -37,7 +37,10 @@ def join(window: tuple[int, int], *, outer: bool = False, lateness: int = 0, **m
 
 
 def is_in(row: Any, start: int, size: int) -> bool:
-    """Whether a row is in a window. One that had ended when it came has it not: a fourth value is the start of the first that was open."""
+    """Returns whether a row is in a window that was open when the row came.
+
+    The row's fourth value, if there is one, is the start of the first open window.
+    """
     return row[0] is not None and start <= row[0] < start + size and all(start >= first_open for first_open in row[3:])
 
 
@@ -122,7 +125,7 @@ def test_windows_close_one_by_one_and_late_rows_are_counted(limits: Any) -> None
 
 @pytest.mark.parametrize(("kind", "step_rows"), [(pl.Int64(), 32_768), (pl.Int64(), 700), (pl.Float64(), 32_768), (pl.String(), 700)])
 def test_a_large_window_is_joined_in_buckets(kind: pl.DataType, step_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two keys, one of them of several types, in more rows than are joined at once, through both engines of the columnar library.
+    """Joins on two keys, one of several types, more rows than one step holds, through both engines of polars.
 
     Several buckets are joined in one step, or one in several.
     """
@@ -161,7 +164,7 @@ def test_wrong_parameters_and_snapshots_are_refused() -> None:
         operator.advance(5)
 
 
-# The same from SQL.
+# Window joins from SQL
 
 CALLS = "TUMBLE(s, ts, INTERVAL '5 s') AS x {} TUMBLE(u, ts, INTERVAL '5 s') AS y"
 SQL = f"SELECT x.window_start, x.k, x.v, y.w FROM {CALLS.format('JOIN')} ON x.k = y.k AND x.window_start = y.window_start"
@@ -216,7 +219,7 @@ def test_left_windows_keep_every_left_row_even_where_the_right_side_is_nowhere()
 
 
 def test_a_right_join_is_a_left_one_with_its_sides_exchanged() -> None:
-    """The same operators, with the columns in the order that was written; window_start alone is that of the right side."""
+    """Both have the same operators; columns keep the written order. An unqualified window_start is the right side's."""
     right = plan_of(SQL.replace("JOIN", "RIGHT JOIN").replace("SELECT x.window_start", "SELECT window_start"))
     turned = "SELECT y.window_start, x.k, x.v, y.w FROM {} AS y LEFT JOIN {} AS x ON x.k = y.k AND x.window_start = y.window_start"
     left = plan_of(turned.format("TUMBLE(u, ts, INTERVAL '5 s')", "TUMBLE(s, ts, INTERVAL '5 s')"))

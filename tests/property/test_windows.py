@@ -1,4 +1,4 @@
-"""Windows: equal to a brute-force twin, however rows are cut into batches, and wherever a snapshot falls."""
+"""Windows equal a brute-force twin, however rows are split into batches and wherever a snapshot falls."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Messages between agents: what is encoded comes back, and nonsense is refused with the one error meant for it."""
+"""Messages between agents survive encoding; decoding invalid bytes raises RemoteProtocolError."""
 
 import pytest
 from hypothesis import given
