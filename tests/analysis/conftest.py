@@ -23,7 +23,7 @@ FROM TUMBLE(sys.probes, ts, INTERVAL '2 seconds') GROUP BY window_start"""
 
 
 class Analysed(NamedTuple):
-    """A log, and what the report says of it."""
+    """A log and its report."""
 
     log: Path
     out: Path
@@ -48,7 +48,7 @@ def spark(tmp_path_factory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def analyse(spark):
-    """Analyse a folder with the shared session."""
+    """Returns a function that analyses a folder with the shared session."""
     from sbon.analysis.run import analyse_logs
 
     def run(log: Path, out: Path, **options: Any) -> Analysed:
@@ -60,7 +60,7 @@ def analyse(spark):
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], object]], Path]:
-    """Makes a folder, or takes it from the process beside this one that has made it: what is in it costs half a minute."""
+    """Returns a function that makes a folder once for all parallel test processes: making one takes half a minute."""
     base = tmp_path_factory.getbasetemp()
     shared = (base if worker_id == "master" else base.parent) / "analysis"
     shared.mkdir(exist_ok=True)
@@ -81,13 +81,13 @@ def made_once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], ob
 
 @pytest.fixture(scope="session")
 def generated(made_once) -> Path:
-    """Fifty-four minutes of twelve agents, one of which crashes: so long that a moment is 20 s and holds two samples of everything."""
+    """Returns a log of 54 minutes of twelve agents; one crashes. At this length a moment is 20 s and has two samples of everything."""
     return made_once("generated", partial(generate, agents=12, hours=0.9, queries=10, probe_interval_s=2.0, seed=14))
 
 
 @pytest.fixture(scope="session")
 def overlay(made_once) -> Path:
-    """Returns what five agents recorded in the virtual world: two queries that share, an operator moved by hand, a crash and a recovery."""
+    """Returns a log of five agents in virtual time: two queries that share, an operator moved by hand, a crash, a recovery."""
     return made_once("overlay", record)
 
 
@@ -112,7 +112,7 @@ def record(log: Path) -> None:
 
 @pytest.fixture(scope="session")
 def analysis_of(request, made_once) -> Callable[[str], Analysed]:
-    """Analyses the log of a fixture whole, once for all tests."""
+    """Returns a function that analyses a fixture's whole log, once for all tests."""
 
     def analysed(name: str) -> Analysed:
         log = request.getfixturevalue(name)

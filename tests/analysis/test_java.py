@@ -1,4 +1,4 @@
-"""The Java runtime for Spark is found, or its absence said in one line."""
+"""The Java runtime for Spark is found, or one line reports that there is none."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ from sbon.errors import SbonError
 
 
 def fake_java(folder, version, code=0):
-    """A `java` that says a version, or else what it was started with."""
+    """Makes a `java` that prints a version on `-version`, and otherwise its arguments."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
@@ -64,7 +64,7 @@ def test_nothing_listens_beyond_loopback_with_a_local_master_and_other_masters_a
 
 
 def test_launcher_of_an_earlier_analysis_is_not_started_by_itself(tmp_path):
-    """A process started by an analysis inherits its JAVA_HOME."""
+    """A process started by an analysis inherits the JAVA_HOME of the analysis."""
     real = fake_java(tmp_path / "jdk", "17.0.1")
     environment = {"JAVA_HOME": str(real), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": str(real / "bin")}
     first = java.java_home(environment)

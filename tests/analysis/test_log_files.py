@@ -1,4 +1,4 @@
-"""Faults of a log are named before Spark sees it."""
+"""The analysis reports faults of a log before Spark reads it."""
 
 import shutil
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from sbon_testbed.telemetry.generator import generate
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory):
-    """Three hours of two agents."""
+    """Returns a log of two agents over three hours."""
     log = tmp_path_factory.mktemp("pristine")
     generate(log, agents=2, hours=3, queries=1, probe_interval_s=60, seed=1)
     return log

@@ -1,4 +1,4 @@
-"""Every number of the report equals what plain polars and loops find in the same rows."""
+"""Every number of the report equals the one that plain polars and loops compute from the same rows."""
 
 import math
 import statistics
@@ -128,7 +128,7 @@ def test_recoveries(analysed, twin):
     assert found["windows_lost"] == sum(row["windows_lost"] or 0 for row in rows)
     assert found["states_lost"] == sum(one["state_lost"] for one in operators)
     assert found["moved_share"] == pytest.approx(sum(one["from_node"] != one["to_node"] for one in operators) / len(operators))
-    # A phase that took no time is 0 s long, and the one before it lasts until the next that was reached.
+    # A phase that was not reached lasts 0 s; the phase before it lasts until the next one reached.
     instants = [[row[name] for name in ("placing_at", "fencing_at", "making_at", "beginning_at", "recovered_at")] for row in rows]
     for place, name in enumerate(("placing", "fencing", "making", "beginning")):
         took = []
@@ -265,7 +265,7 @@ def test_health(analysed, twin):
 
 
 def test_neither_log_passes_for_want_of_anything_to_count(analysed):
-    """What the twin finds must be there to be found."""
+    """Checks that each log has rows for every section; otherwise the comparisons with the twin would be empty."""
     numbers = analysed.numbers
     for section, name in (
         ("coordinates", "probes"),
@@ -287,7 +287,7 @@ def test_neither_log_passes_for_want_of_anything_to_count(analysed):
 def test_generated_log_has_the_rarer_things_too(analysed, twin, request):
     if analysed.log != request.getfixturevalue("generated"):
         return
-    # With one sample a moment, means, minima and maxima of a moment would all be the same.
+    # With one sample in a moment, its mean, minimum and maximum would be equal.
     for kind, key in (("links", "link"), ("operators", "operator"), ("load", "agent"), ("coordinates", "agent")):
         several = twin.rows(kind).group_by("moment", key).len()["len"]
         assert several.median() > 1, kind

@@ -1,4 +1,4 @@
-"""Plots are drawn of whatever a log holds: nothing, one value, zeros, what is unknown or not finite."""
+"""Plots can be drawn from any log: no values, one value, zeros, unknown or non-finite values."""
 
 import math
 import re
@@ -50,7 +50,7 @@ def test_logarithmic_axes_leave_out_what_they_cannot_show_and_keep_the_rest():
 
 
 def test_only_migration_may_lack_measured_usage_and_may_not_have_paused():
-    """As in the virtual world, and where a link was new."""
+    """Pauses are 0 in virtual time; usage is not measured on a new link."""
     at = datetime(2026, 11, 1, tzinfo=UTC)
     row = dict.fromkeys(TABLES["migrations"].polars_schema())
     row |= {"operator": "q.1", "queries": ["q"], "from_node": "a", "to_node": "b", "committed": True, "reason": "asked", "outcome": ""}

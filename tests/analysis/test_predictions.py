@@ -1,4 +1,4 @@
-"""The section on predicted latency, against the same figures from the raw rows."""
+"""The report's section on predicted latency equals figures computed from the raw rows."""
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ BEGIN_US = 1_790_000_000_000_000
 
 
 def row(query: str, worst_ms: float | None, measured_max_ms: float | None, anew: str = "", **more: object) -> PredictionRow:
-    """The worst case alone tells predictions apart; 99 % and mean are half and a quarter of it."""
+    """Returns a prediction given by its worst case. The 99 % quantile is half of the worst case, the mean a quarter."""
     given = {"rests_on_rules": False, "max_latency_ms": None, "worst_high_ms": None if worst_ms is None else 1.5 * worst_ms} | more
     part = {"p99_ms": 0.5, "mean_ms": 0.25}
     return PredictionRow(
@@ -34,12 +34,12 @@ def row(query: str, worst_ms: float | None, measured_max_ms: float | None, anew:
 ROWS = [
     row("a.1", 100.0, None),
     row("a.1", 100.0, 110.0),
-    row("a.1", 100.0, 160.0, max_latency_ms=150.0),  # above its bound, and above what it accepts
-    row("a.1", 160.0, 200.0, "99 % took longer"),  # 200 speaks of the prediction before: 100 % below
-    row("a.1", 160.0, 200.0, "99 % took longer"),  # the same prediction once more: 20 % below
+    row("a.1", 100.0, 160.0, max_latency_ms=150.0),  # above its bound, and above the query's max_latency
+    row("a.1", 160.0, 200.0, "99 % took longer"),  # 200 was measured under the prediction of 100
+    row("a.1", 160.0, 200.0, "99 % took longer"),  # the same prediction again: 200 was measured under 160
     row("a.2", 50.0, 40.0, rests_on_rules=True),
-    row("a.2", None, 40.0, "99 % took no end"),  # 40 speaks of 50
-    row("a.2", None, 40.0, "99 % took no end"),  # no end was predicted: nothing to compare with
+    row("a.2", None, 40.0, "99 % took no end"),  # 40 was measured under the prediction of 50
+    row("a.2", None, 40.0, "99 % took no end"),  # the prediction in force is unbounded: no comparison
 ]
 ERRORS = [10 / 110, 60 / 160, 100 / 200, 40 / 200, 10 / 40, 10 / 40]
 

@@ -1,4 +1,4 @@
-"""Quantiles of counts: the least value with at least the share up to it."""
+"""A quantile of counts is the least value at or below which at least the share of rows lies."""
 
 import polars as pl
 import pytest

@@ -22,7 +22,7 @@ from tests.processes import runs, wait_until
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
-    """Six minutes of four agents."""
+    """Returns a log of four agents over six minutes."""
     log = tmp_path_factory.mktemp("short")
     generate(log, agents=4, hours=0.1, queries=2, probe_interval_s=5, seed=2)
     return log
@@ -43,15 +43,15 @@ def test_every_plot_has_a_text_with_numbers(analysed):
 
 
 def test_file_damaged_inside_is_named_and_the_rest_analysed(short, analyse, tmp_path):
-    log = tmp_path / "a log"  # a blank, which Spark does not write as it is
+    log = tmp_path / "a log"  # Spark escapes a blank in paths
     shutil.copytree(short, log)
     probes = sorted(log.glob("telemetry/kind=probes/*/*/*.parquet"))
     data = bytearray(probes[0].read_bytes())
     lost = pl.scan_parquet(probes[0]).select(pl.len()).collect().item()
-    end = -8 - int.from_bytes(data[-8:-4], "little")  # what says where the columns are stays whole
+    end = -8 - int.from_bytes(data[-8:-4], "little")  # the footer, which locates the columns, stays intact
     data[4:end] = bytes(255 - byte for byte in data[4:end])
     probes[0].write_bytes(bytes(data))
-    # At the same time a second copy of another agent's rows: they count once.
+    # A second copy of another agent's rows must count once.
     shutil.copy(probes[1], probes[1].with_name("copy.parquet"))
     twice = pl.scan_parquet(probes[1]).select(pl.len()).collect().item()
 
@@ -71,7 +71,7 @@ def test_only_the_time_asked_for_is_analysed_and_kinds_without_rows_are_left_out
     for kind in ("links", "operators", "latencies", "placements", "queries", "agents", "members", "reviews"):
         shutil.rmtree(log / "telemetry" / f"kind={kind}", ignore_errors=True)
     since, until = datetime(2026, 11, 1, 0, 2, tzinfo=UTC), datetime(2026, 11, 1, 0, 4, tzinfo=UTC)
-    for path in log.glob("telemetry/kind=load/*/*/*.parquet"):  # as agents wrote it that counted waiting work into the use
+    for path in log.glob("telemetry/kind=load/*/*/*.parquet"):  # like older agents, which counted waiting work as use
         old = pl.read_parquet(path, hive_partitioning=False).with_columns(cpu=pl.lit(1.06)).drop("cpu_waiting")
         old.write_parquet(path, metadata=METADATA)
     first, *others = sorted(log.glob("telemetry/kind=migrations/*/*/*.parquet"))
@@ -154,6 +154,6 @@ def test_hindsight_knows_the_best_place_and_unknown_latencies():
     links = [FlowLink("p", "o", 1000.0), FlowLink("o", "k", 100.0)]
 
     assert usage_bytes(links, {"p": "a", "o": "b", "k": "c"}, moment) == inf
-    assert least_usage_bytes(links, {"p": "b", "k": "a"}, moment) == pytest.approx(1.0)  # o at b: only its output travels
-    assert least_usage_bytes(links, {"p": "b", "k": "c"}, moment) == pytest.approx(15.0)  # b and c know each other only over a
+    assert least_usage_bytes(links, {"p": "b", "k": "a"}, moment) == pytest.approx(1.0)  # o at b: only the output of o crosses the network
+    assert least_usage_bytes(links, {"p": "b", "k": "c"}, moment) == pytest.approx(15.0)  # b-c is unknown; the best path goes over a
     assert delay_ms(links, {"p": "b", "o": "a", "k": "c"}, moment) == 60.0

@@ -1,4 +1,4 @@
-"""The report's numbers once more, from the raw rows, as plainly as they can be said: polars, loops, and every placement tried."""
+"""Computes the report's numbers from the raw rows in the plainest way: polars, loops, and a search of all placements."""
 
 import math
 from collections import defaultdict
@@ -12,11 +12,11 @@ from sbon.digest import middle_ms
 
 
 class Twin:
-    """All rows of a log.
+    """The rows of a log, and the report's numbers computed from them.
 
     Parameters
     ----------
-    width_s : of a moment
+    width_s : length of a moment
     """
 
     def __init__(self, directory: Path, width_s: int) -> None:
@@ -51,7 +51,7 @@ class Twin:
         return found
 
     def triangles(self) -> tuple[int, int, list[float]]:
-        """Pairs, pairs with a shorter detour, and what the best detours save."""
+        """Returns the number of pairs, the number with a shorter detour, and the savings of the best detours."""
         sums: dict[frozenset[str], list[float]] = defaultdict(list)
         for pairs in self.least_rtt().values():
             for pair, rtt in pairs.items():
@@ -83,7 +83,7 @@ class Twin:
     # -- network usage --------------------------------------------------------------------------------------------------
 
     def latencies(self) -> dict[datetime, tuple[list[str], dict[frozenset[str], float], dict[str, int]]]:
-        """By moment: who was there, one-way latencies, and how many pairs' came from where."""
+        """Returns by moment: node names, one-way latencies by pair, and how many latencies come from each source."""
         measured = self.least_rtt()
         positions: dict[datetime, dict[str, tuple]] = defaultdict(dict)
         for moment, agent, vector, height in (
@@ -112,7 +112,7 @@ class Twin:
         return result
 
     def costs(self) -> tuple[list[dict], dict[datetime, float], dict[str, int]]:
-        """Per query and moment what it cost and would have cost; per moment the total with shared links once; pairs by source."""
+        """Returns actual and hypothetical costs by query and moment, totals by moment (shared links once), and pairs by source."""
         latencies = self.latencies()
         pairs: dict[str, int] = defaultdict(int)
         for *_, sources in latencies.values():
@@ -178,7 +178,7 @@ def _query(mine, rate, actual, one_way, names, pinned, first) -> dict:
         return max(longest(op) for op in where)
 
     def at(nodes: set[str]) -> float:
-        if not nodes:  # its node is down: nothing to compare with
+        if not nodes:  # the node is down: no placement to compare with
             return math.inf
         return sum(usage({**dict.fromkeys(movable, node), **fixed}) for node in nodes) / len(nodes)
 

@@ -1,35 +1,35 @@
-"""Where our dialect differs from DuckDB on purpose. Each entry is run on both sides by `test_differential`."""
+"""Deliberate differences of our dialect from DuckDB's. `test_differential` runs each entry on both engines."""
 
 from typing import NamedTuple
 
 from sbon_testbed.random_queries.data import BOOL, FLOAT, INT, TEXT, Row, Table
 
 REFUSED = ((),)
-"""What a query that is refused gives, or one that fails in DuckDB."""
+"""Stands for the rows of a query that sbon refuses or that fails in DuckDB."""
 NAN = float("nan")
 _WINDOW = "TUMBLE(e, ts, INTERVAL '1 hour') GROUP BY window_start"
 
 
 class Choice(NamedTuple):
-    """One place where the dialects differ."""
+    """One difference between the dialects."""
 
     query: str
-    """Over the rows of `ROWS`, as source `e`."""
+    """Our query, over source `e` with the rows of `rows()`."""
     kind: str
-    """Type of its only column."""
+    """Type of the query's only column."""
     gives: tuple[Row, ...]
-    """Its rows."""
+    """Rows that our query gives."""
     duckdb: str
-    """The same for DuckDB."""
+    """DuckDB's query."""
     other: tuple[Row, ...]
-    """Its rows there."""
+    """Rows that DuckDB's query gives."""
     reason: str
     stated: str
-    """Words of `docs/sql.md` that say so."""
+    """Words of `docs/sql.md` that state the difference."""
 
 
 def rows() -> Table:
-    """Source `e`: three rows of one hour, in no order, and one without an event time."""
+    """Returns source `e`: three unordered rows within one hour, and one row without an event time."""
     found = []
     for time, k, i, x in (
         (3_000_000, "a", 2**63 - 1, NAN),
@@ -42,7 +42,7 @@ def rows() -> Table:
 
 
 def _value(ours: str, kind: str, gives: object, duckdb: str, other: object, reason: str, stated: str) -> Choice:
-    """Of an expression."""
+    """Makes the choice for an expression, evaluated on the row with k = 'a'."""
     there = REFUSED if other is REFUSED else ((other,),)
     return Choice(
         f"SELECT {ours} AS c0 FROM e WHERE k = 'a'", kind, ((gives,),), f"SELECT {duckdb} FROM e WHERE k = 'a'", there, reason, stated
@@ -50,7 +50,7 @@ def _value(ours: str, kind: str, gives: object, duckdb: str, other: object, reas
 
 
 def _aggregate(ours: str, kind: str, gives: object, duckdb: str, other: object, reason: str, stated: str) -> Choice:
-    """Of an aggregate over all rows with an event time."""
+    """Makes the choice for an aggregate over all rows with an event time."""
     there = REFUSED if other is REFUSED else ((other,),)
     return Choice(
         f"SELECT {ours} AS c0 FROM {_WINDOW}", kind, ((gives,),), f"SELECT {duckdb} FROM e WHERE ts IS NOT NULL", there, reason, stated

@@ -1,7 +1,7 @@
-"""Asks an agent and DuckDB the same queries over the same files, and compares.
+"""Runs the same queries over the same files in an agent and in DuckDB, and compares the answers.
 
-An agent of the virtual world reads the files with its connector, runs the plans of its planner with its engine, and writes the answers
-into files: only the clock, the network and the threads are not those of a real one. All queries of a seed share the agents.
+The agent runs in virtual time: it reads the files with its connector, plans and runs the queries, and writes the answers into files. Only
+clock, network and threads differ from a real agent. All queries of a seed share the agents.
 
 By hand: `python -m tests.differential.run SEED [QUERIES [NUMBER]]`.
 """
@@ -32,14 +32,14 @@ from sbon_testbed.random_queries.statements import make_query
 from tests.worlds import settled_world
 
 ANSWER_S_MAX = 600.0
-"""Virtual seconds until all queries of a seed have ended."""
+"""Longest virtual time for all queries of a seed to end."""
 NO_ROW = "no row can come"
-"""Queries whose conditions are never true are refused."""
+"""Part of the message that refuses a query whose conditions are never true."""
 SHRINK_TRIES = 60
 
 
 class Answer(NamedTuple):
-    """What an agent made of one query."""
+    """An agent's answer to one query: rows or an error."""
 
     rows: list[Row]
     error: str = ""
@@ -61,13 +61,13 @@ class Failure(NamedTuple):
 
 
 class Overlay:
-    """One or two agents in virtual time, whose sources are the files of a data set."""
+    """One or two agents in virtual time. Their sources are the files of a data set."""
 
     def __init__(self, data: DataSet, folder: Path) -> None:
         engine = {"operators_max": 5_000, **({"quantum_rows": 16} if data.seed % 3 == 0 else {})}
         settings: dict[str, Any] = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": engine}
         self._world = settled_world(1 + data.seed % 2, seed=data.seed, data_dir=folder / "agents", settings=settings)
-        # Agents read and write in a folder of their own, as what others ask them to read and write must be there.
+        # Agents read and write only in their own folder when another agent asks.
         self._read_in, self._write_in = (self._world.data_dir_of(number) / "files" for number in (len(self._world.nodes) - 1, 0))
         self._read_in.mkdir(exist_ok=True)
         self._write_in.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ class Overlay:
             self.add(table, table.name, data.format)
 
     def add(self, table: Table, name: str, kind: str) -> None:
-        """Make a stream known as two sources: read as a whole, and in batches of two rows."""
+        """Creates two sources of a stream: one read as a whole, one in batches of two rows."""
         write(table, kind, self._read_in / f"{name}.{kind}")
         columns = ", ".join(f"{column} {type_}" for column, type_ in COLUMNS.items())
         for suffix, option in (("", ""), ("2", ", batch_rows_max = 2")):
@@ -86,7 +86,7 @@ class Overlay:
             )
 
     def answers(self, queries: Sequence[Query], instances: int = 1) -> list[Answer]:
-        """What becomes of queries that run at once, with so many instances of operators with keys."""
+        """Runs the queries at the same time; operators with keys have `instances` instances."""
         option = "" if instances == 1 else f", instances = {instances}"
         refused: dict[int, str] = {}
         sinks: dict[str, int] = {}
@@ -114,16 +114,16 @@ class Overlay:
         return [found[place] for place in range(len(queries))]
 
     def _states(self, sinks: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """State and reason of each sink's query."""
+        """Returns the state and the reason of each sink's query."""
         return {query["name"]: (query["state"], query["reason"]) for query in self._world.ask(0, "queries") if query["name"] in sinks}
 
     def close(self) -> None:
-        """End it."""
+        """Ends the agents."""
         self._world.close()
 
 
 def problem_of(data: DataSet, oracle: Oracle, query: Query, answer: Answer) -> str:
-    """What is wrong with an answer; empty: nothing. Of late rows, any may be missing."""
+    """Says what is wrong with an answer; empty if nothing is. Any late rows may be missing."""
     if answer.error:
         return "" if NO_ROW in answer.error and _has_no_row(oracle, query) else answer.error
     problem = ""
@@ -144,12 +144,12 @@ def problem_of(data: DataSet, oracle: Oracle, query: Query, answer: Answer) -> s
 
 
 def _has_no_row(oracle: Oracle, query: Query) -> bool:
-    """The query, or a view that it needs, which is then refused by itself."""
+    """Returns whether the query, or a view that it uses, has no rows."""
     return not all(oracle.count(sql) for sql in (query.duck, *(sql for _, sql in query.before)))
 
 
 def _variants(data: DataSet, late: bool) -> Iterable[list[Table] | None]:
-    """The streams as they may be seen: without some of their late rows."""
+    """Yields the tables without each subset of the late rows; None: as they are."""
     if not late:
         yield None
         return
@@ -160,12 +160,12 @@ def _variants(data: DataSet, late: bool) -> Iterable[list[Table] | None]:
 
 
 def queries_of(data: DataSet, numbers: Iterable[int]) -> list[Query]:
-    """The queries of these numbers over a data set."""
+    """Returns the queries with these numbers over a data set."""
     return [make_query(data.seed, number, bool(data.late_rows)) for number in numbers]
 
 
 def failures_of(seed: int, numbers: Iterable[int], folder: Path) -> tuple[list[Query], list[Failure]]:
-    """Runs queries of a seed; all of them, and those whose answers differ."""
+    """Runs queries of a seed; returns all queries, and the failures."""
     data = make_data(seed)
     places = list(numbers)
     queries = queries_of(data, places)
@@ -183,15 +183,15 @@ def failures_of(seed: int, numbers: Iterable[int], folder: Path) -> tuple[list[Q
 
 
 def told(failures: Sequence[Failure], folder: Path) -> str:
-    """All failures, for people; of the first one the rows that it takes."""
+    """Describes the failures, then rows that reproduce the first one."""
     parts = [f"{len(failures)} queries have other answers than DuckDB", *map(str, failures[:5])]
     if failures:
-        parts += ["rows that it takes:", *(f"{name}: {row}" for name, rows in shrunk(failures[0], folder).items() for row in rows)]
+        parts += ["rows that reproduce it:", *(f"{name}: {row}" for name, rows in shrunk(failures[0], folder).items() for row in rows)]
     return "\n\n".join(parts[:-1]) + "\n" + parts[-1] if failures else ""
 
 
 def shrunk(failure: Failure, folder: Path) -> dict[str, list[Row]]:
-    """Few rows with which a query still fails; all rows where some are late, whose places matter."""
+    """Returns few rows with which a query still fails; all rows if some are late, because their positions matter."""
     data = make_data(failure.seed)
     tables = dict(data.tables)
     tries = 0 if failure.query.late or "\n" not in failure.problem else SHRINK_TRIES
@@ -222,7 +222,7 @@ def _fails(data: DataSet, query: Query, folder: Path) -> bool:
 
 
 def main(seed: int, count: int = QUERIES, first: int = 0) -> int:
-    """Run the queries of one seed and print those that fail."""
+    """Runs the queries of one seed and prints those that fail."""
     with tempfile.TemporaryDirectory() as folder:
         queries, failures = failures_of(seed, range(first, first + count), Path(folder))
         if failures:

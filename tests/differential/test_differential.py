@@ -1,4 +1,4 @@
-"""Random queries have the answers that DuckDB gives, but for what `choices` states."""
+"""Random queries have DuckDB's answers, except for the differences in `choices`."""
 
 import re
 import signal
@@ -71,7 +71,7 @@ def test_the_rows_have_what_goes_wrong_easily():
     assert {one.format for one in data} == {one.sink for one in data} == {"csv", "ndjson", "parquet"}
 
 
-# The comparison can fail.
+# The comparison can fail
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_a_function_that_is_wrong_is_noticed_with_the_rows_that_show_it(tmp_path
     assert "rows that it takes" in text
 
 
-# What differs on purpose.
+# Deliberate differences
 
 
 @pytest.fixture(scope="module")
 def both_sides(tmp_path_factory):
-    """Answers of an agent and of DuckDB to all choices."""
+    """Returns the answers of an agent and of DuckDB to all choices."""
     folder, oracle = tmp_path_factory.mktemp("choices"), Oracle()
     table = choices.rows()
     data = make_data(2)._replace(format="csv", tables={"e": table})
@@ -158,7 +158,7 @@ def test_the_page_on_sql_states_every_choice():
     assert all(choice.reason for choice in CHOICES)
 
 
-# Beyond the virtual world.
+# A real agent
 
 
 def test_a_real_agent_gives_the_same_answers(tmp_path):

@@ -1,4 +1,4 @@
-"""Any number of instances gives the answers of one instance, row by row and in its order; random queries of the whole dialect."""
+"""Random queries give the same rows in the same order with any number of instances."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from tests.examples import seeds
 
 SEEDS = range(1, 5)
 INTERLEAVED = ("interval_join", "union_all", "join_of_aggregates")
-"""Shapes whose answers come in the order in which the rows of two streams meet. So do those of a FULL JOIN: it is a union of two joins."""
+"""Shapes whose answers are ordered by when rows of two streams meet. A FULL JOIN is one too: it is a union of two joins."""
 DEALT_MIN = 20
-"""Queries of a seed that have an operator with keys, at least."""
+"""Least number of a seed's queries that have an operator with keys."""
 
 
 @pytest.mark.parametrize(("seed", "step"), seeds([(1, 6)], [(seed, 1) for seed in SEEDS]))

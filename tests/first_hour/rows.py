@@ -1,13 +1,13 @@
-"""Statements of a first hour: what the TOML files here list, and two small streams to plan and run them against.
+"""Statements that users try in their first hour, listed in the TOML files here, and two small streams to run them on.
 
 Each file holds `[[row]]` tables of one area:
 
     sql         what a user types: one or more statements, with ; between them
-    works       true: it is planned
-    rows        of a SELECT that works, over the streams below: its rows, in any order; "NULL" for NULL, times as TOML writes them,
+    works       true: the planner accepts the statements
+    rows        rows of a SELECT that works, over the streams below, in any order; "NULL" for NULL, times as TOML writes them,
                 intervals as text such as "90 s"
-    refused     words that the message has: what was typed, what is wrong with it, what to write
-    hint_works  what the message proposes, spelled out as statements: they are planned
+    refused     words of the expected error message: what was typed, what is wrong with it, what to write
+    hint_works  the proposal of the error message, written out as statements; the planner must accept them
 """
 
 import tomllib
@@ -48,7 +48,7 @@ QUOTES = (
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One statement of a first hour, and what becomes of it."""
+    """One entry: statements and their expected outcome."""
 
     sql: str
     works: bool = False
@@ -60,7 +60,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.works == bool(self.refused):
             raise ValueError(f"{self.sql!r}: give either works = true or refused = [words]")
         if (self.rows is not None and not self.works) or (self.hint_works and self.works):
-            raise ValueError(f"{self.sql!r}: rows belong to what works, hint_works to what is refused")
+            raise ValueError(f"{self.sql!r}: rows need works = true, hint_works needs refused")
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +71,7 @@ Answer: TypeAlias = list[list[Any]]
 
 
 def listed() -> list[tuple[str, Row]]:
-    """All rows of all files, each with the name of its area."""
+    """Returns all entries of all files, each with the name of its area."""
     found = []
     for path in sorted(FOLDER.glob("*.toml")):
         rows = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).row
@@ -80,7 +80,7 @@ def listed() -> list[tuple[str, Row]]:
 
 
 def understood(sql: str) -> Plan | None:
-    """Reads and plans all statements, one after the other; the plan of the last query."""
+    """Parses and plans all statements in order; returns the plan of the last query."""
     catalog, made = Catalog(), None
     for number, statement in enumerate([*parse(STREAMS), *parse(sql)]):
         match statement:
@@ -98,7 +98,7 @@ def understood(sql: str) -> Plan | None:
 
 
 def answer(made: Plan) -> Answer:
-    """The rows that a plan gives over the streams above, as TOML would write them, sorted."""
+    """Returns a plan's rows over the streams above, as TOML would write them, sorted."""
     frame = run(made, {"trades": _stream(TRADES, _TRADES_TYPES), "quotes": _stream(QUOTES, _QUOTES_TYPES)})
     return sorted(([_plain(value) for value in row] for row in frame.rows()), key=repr)
 

@@ -1,4 +1,4 @@
-"""What a user of Flink SQL, RisingWave or PostgreSQL types first is planned, or refused with words that help."""
+"""Statements that users of Flink SQL, RisingWave or PostgreSQL try first are planned, or refused with a helpful message."""
 
 import re
 
@@ -44,7 +44,7 @@ def test_every_row_is_listed_once() -> None:
 
 
 def called_at(sql: str, error: QueryError) -> str:
-    """The name of the function that is called where an error points, as it was typed; empty: none is."""
+    """Returns the name, as typed, of the function call at an error's position; empty if there is none."""
     rest = sql.splitlines()[error.line - 1][error.column - 1 :] if sql else ""
     found = re.match(r"(\w+)\s*\(", rest)
     return found[1] if found else ""

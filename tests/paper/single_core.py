@@ -1,8 +1,8 @@
-"""One core, operators in a graph, and an order in which they are served: a world of its own for claims about scheduling.
+"""Simulates one core that serves a graph of operators, to test claims about scheduling orders.
 
-Every source event has an instant at which it enters (its stimulus time) and goes to an operator. An operator takes as long for each event
-as its cost, and gives its result to each operator behind it; one without any behind it is an exit. The latency of an event is the time from
-its entry until the last exit of what has come of it.
+Every source event enters at its stimulus time and goes to an operator. An operator works on each event for its cost, then passes the result
+to each operator behind it; an operator without one behind it is an exit. The latency of a source event is the time from its entry until the
+last result derived from it leaves at an exit.
 """
 
 import itertools
@@ -33,27 +33,27 @@ class Waiting(NamedTuple):
 
     stimulus_s: float
     way: tuple[int, int]
-    """From which operator (-1: from outside, with the number of the operator) to which."""
+    """(sending operator, receiving operator); an event from outside has -1 - receiver as its sender."""
     came: int
-    """Number of its enqueuing, over all operators."""
+    """Position in the order of enqueuing, over all operators."""
     source: int
-    """Number of the source event that it comes of."""
+    """Number of the source event from which it derives."""
 
 
 class Scheduler:
-    """Who is served next. Takes what is enqueued and gives one waiting event at a time."""
+    """Chooses the waiting event to serve next."""
 
     def add(self, waiting: Waiting) -> None:
-        """An event has come to an operator."""
+        """Enqueues an event at its operator."""
         raise NotImplementedError
 
     def next(self) -> Waiting | None:
-        """Whose turn it is; None when nothing waits."""
+        """Removes and returns the next event; None when nothing waits."""
         raise NotImplementedError
 
 
 class StimulusTime(Scheduler):
-    """The library's queue, put together as the engine does it: a FIFO for each way, heads merged by operator and over operators."""
+    """The library's queues, combined as in the engine: a FIFO for each way, whose heads are merged by operator, then over operators."""
 
     def __init__(self) -> None:
         self._fifos: dict[tuple[int, int], StimulusFifo[Waiting]] = {}
@@ -61,12 +61,12 @@ class StimulusTime(Scheduler):
         self._ready = EarliestStimulusFirst[int]()
 
     def add(self, waiting: Waiting) -> None:
-        """To the end of its way."""
+        """Appends an event to the FIFO of its way."""
         self._fifos.setdefault(waiting.way, StimulusFifo()).append(waiting)
         self._tell(waiting.way)
 
     def next(self) -> Waiting | None:
-        """The head of the most urgent way of the most urgent operator."""
+        """Removes and returns the head of the most urgent way of the most urgent operator."""
         operator = self._ready.first()
         if operator is None:
             return None
@@ -90,20 +90,20 @@ class StimulusTime(Scheduler):
 
 
 class ByOperator(Scheduler):
-    """What others do: each operator has one queue in order of arrival; a rule chooses among the operators."""
+    """Other schedulers: each operator has one queue in order of arrival; a rule chooses among operators."""
 
     def __init__(self, rule: Callable[["ByOperator"], int]) -> None:
         self.queues: dict[int, list[Waiting]] = {}
         self.served = -1
-        """The operator that was last."""
+        """The operator served last; -1 at the beginning."""
         self._rule = rule
 
     def add(self, waiting: Waiting) -> None:
-        """To the end of its operator's queue."""
+        """Appends an event to its operator's queue."""
         self.queues.setdefault(waiting.way[1], []).append(waiting)
 
     def next(self) -> Waiting | None:
-        """The first of the operator that the rule says."""
+        """Removes and returns the first event of the operator that the rule chooses."""
         if not self.queues:
             return None
         self.served = self._rule(self)
@@ -114,17 +114,17 @@ class ByOperator(Scheduler):
 
 
 def fifo(scheduler: ByOperator) -> int:
-    """The operator whose first event has waited longest in its queue."""
+    """Returns the operator whose first event has waited longest."""
     return min(scheduler.queues, key=lambda operator: scheduler.queues[operator][0].came)
 
 
 def round_robin(scheduler: ByOperator) -> int:
-    """The next one that has anything, in turn."""
+    """Returns the next operator with a waiting event, in turn."""
     return min(scheduler.queues, key=lambda operator: (operator <= scheduler.served, operator))
 
 
 def longest_queue(scheduler: ByOperator) -> int:
-    """The one with the most waiting; of equals, the first."""
+    """Returns the operator with the longest queue; of equals, the first."""
     return min(scheduler.queues, key=lambda operator: (-len(scheduler.queues[operator]), operator))
 
 
@@ -132,7 +132,7 @@ OTHERS = {"FIFO per operator": fifo, "round robin": round_robin, "longest queue 
 
 
 def latencies(graph: Graph, arrivals: Sequence[Arrival], scheduler: Scheduler) -> list[float]:
-    """Of each source event, in virtual time; the core never rests while something waits, and never leaves what it has begun."""
+    """Returns the latency of each source event. The core never idles while an event waits, and finishes each event it begins."""
     order = sorted(range(len(arrivals)), key=lambda number: arrivals[number].stimulus_s)
     count = itertools.count()
     done = [0.0] * len(arrivals)
@@ -155,7 +155,7 @@ def latencies(graph: Graph, arrivals: Sequence[Arrival], scheduler: Scheduler) -
             continue
         operator = event.way[1]
         now += graph.cost[operator]
-        enter()  # what came in the meantime came before the results
+        enter()  # events that arrived in the meantime are enqueued before the results
         for behind in graph.behind[operator]:
             scheduler.add(Waiting(event.stimulus_s, (operator, behind), next(count), event.source))
         if not graph.behind[operator]:
@@ -163,7 +163,7 @@ def latencies(graph: Graph, arrivals: Sequence[Arrival], scheduler: Scheduler) -
 
 
 def least_worst_latency(graph: Graph, arrivals: Sequence[Arrival]) -> float:
-    """The lowest worst latency that any order whatever reaches, by trying all of them; for a handful of events."""
+    """Returns the lowest worst latency of any order, by trying all orders. Only for a handful of events."""
     order = sorted(arrivals)
     ends = [i for i, behind in enumerate(graph.behind) if not behind]
 
@@ -188,7 +188,7 @@ def least_worst_latency(graph: Graph, arrivals: Sequence[Arrival]) -> float:
 
 
 def random_graph(rng: np.random.Generator, operators: int) -> Graph:
-    """Chains, fans and diamonds; costs between a fifth and twice the mean."""
+    """Returns chains, fans and diamonds of operators with costs between 0.2 and 2."""
     behind = []
     for number in range(operators):
         later = np.arange(number + 1, operators)
@@ -198,7 +198,7 @@ def random_graph(rng: np.random.Generator, operators: int) -> Graph:
 
 
 def bursts(rng: np.random.Generator, graph: Graph, events: int) -> list[Arrival]:
-    """Bursts at random instants to random operators, with lonely events between them."""
+    """Returns bursts at random instants to random operators, and single events between them."""
     arrivals: list[Arrival] = []
     now = 0.0
     while len(arrivals) < events:

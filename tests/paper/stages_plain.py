@@ -1,6 +1,6 @@
-"""The latency model of two stages written with plain numbers and loops, one setting at a time: the twin of `sbon.cost.stages`.
+"""The twin of `sbon.cost.stages`: the latency model of two stages with plain numbers and loops, one setting at a time.
 
-Only for settings whose update instances get equal shares, of rows; queues come from `gg1_wait` where that has the same formula.
+Valid only if the update instances get equal shares of the rows. Waits in queues come from `gg1_wait` where its formula is the same.
 """
 
 import math
@@ -11,7 +11,7 @@ from sbon.cost.stages import Cluster, Job
 
 
 def wait_of(gap: float, gap_scv: float, service: float, service_scv: float) -> float:
-    """Mean wait of a G/G/1 queue."""
+    """Returns the mean wait in a G/G/1 queue."""
     if service <= 0:
         return 0.0
     gaps = Moments(1, gap, gap**2 * (1 + gap_scv), gap**3 * (1 + gap_scv) ** 3 * 10)
@@ -20,7 +20,7 @@ def wait_of(gap: float, gap_scv: float, service: float, service_scv: float) -> f
 
 
 def slowdown_of(others: int, busy: float, cores: int) -> float:
-    """The mean of max(1, threads at work / cores), over all sets of other threads at work."""
+    """Returns the mean of max(1, threads at work / cores) over all sets of other threads at work."""
     found = 0.0
     for at_work in range(others + 1):
         chance = math.comb(others, at_work) * busy**at_work * (1 - busy) ** (others - at_work)

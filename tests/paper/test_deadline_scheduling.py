@@ -1,4 +1,7 @@
-"""Policies choose the rows to work on when not all can be in time: claims of latency-constrained analytics, section 4, and of cells."""
+"""Policies choose the rows to process when not all can be in time.
+
+Claims of latency-constrained analytics, section 4, and of cells.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -53,7 +56,7 @@ def test_algorithm_1_is_as_good_as_all_subsets(drawn, now):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9), st.booleans()), max_size=60), st.integers(0, 5))
 def test_the_tree_is_the_list(drawn, now):
-    """Algorithm 2 is algorithm 1, also if rows come and go in between."""
+    """Algorithm 2 keeps the rows of algorithm 1, also when rows come and go in between."""
     tree, rows = DeadlineTree(), list[Waiting]()
     for row, (deadline, cost, pops) in enumerate(drawn):
         tree.insert(float(deadline), row, float(cost))
@@ -85,7 +88,7 @@ def test_cells_keep_as_many_as_tuples_where_costs_and_deadlines_agree(drawn, now
     assert cells.take_lost().size == tuples.take_lost().size == tree.take_lost().size
     kept = everything(tuples)
     assert cells.waiting == len(kept)
-    # Every row that is kept is in time, although cells do cheap rows first.
+    # Every kept row is in time, although cells process cheap rows first.
     at_s, seen = float(now), 0
     while (chunk := cells.next(at_s)).size:
         for row in chunk.tolist():
@@ -119,7 +122,7 @@ def test_nothing_is_lost_while_all_can_be_in_time():
 
 
 def test_costs_count_in_overload():
-    """Figure 7 (d), and what cells add: 0.02, 0.06, 0.64, 0.68, 0.72 of a bound of 0.72 when written."""
+    """Figure 7 (d), and cells. Observed, in this order: 0.02, 0.06, 0.64, 0.68, 0.72; the bound was 0.72."""
     found = compare(overload(), ("none", "batch_edf", "dover", "tree", "cells"), 1)
 
     assert found["none"] < 0.2
@@ -172,7 +175,7 @@ def test_d_over_is_deadlines_alone_until_rows_do_not_fit():
 
 
 def test_d_over_does_not_give_up_a_dear_row_for_cheap_ones():
-    """Why cost counts: the dear row that came first keeps the processor, and two cheap ones are lost."""
+    """The expensive first row keeps the processor, so two cheap rows are lost: this is why cost matters."""
     kinds, deadline_s, rows = np.array([1, 0, 0]), np.array([4.0, 4.0, 4.0]), np.array([0, 1, 2])
     dover, tree = Dover(Costs([1.0, 4.0])), Tree(Costs([1.0, 4.0]))
     for policy in (dover, tree):
@@ -198,7 +201,10 @@ def test_the_bound_is_that_of_small_cases():
 
 
 def run_late_rows(given_trace: Trace, fairness: float = 0.0) -> tuple[int, list[int], list[int]]:
-    """Rows in time, rows worked on in the order in which they came, and rows left out, of one server that knows what rows cost."""
+    """Runs one server that knows the costs of rows.
+
+    Returns the number of rows in time, the rows processed in order of arrival, and the rows left out.
+    """
     late = LateRows(given_trace.bound_s, fairness, classes=2)
     late.took(10 * DISK[0], [10, 0], 0.0)
     late.took(10 * DISK[1], [0, 10], 0.0)
@@ -231,13 +237,13 @@ def test_rows_left_out_of_waiting_batches_are_nearly_as_few_as_can_be():
     in_time, seen, lost = run_late_rows(given_trace)
 
     assert sorted(seen + lost) == list(range(len(given_trace.entered_s)))
-    assert seen == sorted(seen)  # the order in which rows came
+    assert seen == sorted(seen)  # in order of arrival
     assert in_time == len(seen)
     in_order = serve(given_trace, InOrder(), np.random.default_rng(1)).in_time
     best = most_in_time(given_trace.arrived_s, given_trace.deadline_s, np.array(DISK)[given_trace.cost_class], given_trace.batch_s)
     assert in_time > 1.5 * in_order
     assert in_time > 0.85 * best
-    assert (given_trace.cost_class[lost] == 1).mean() > (given_trace.cost_class == 1).mean()  # the dearest first
+    assert (given_trace.cost_class[lost] == 1).mean() > (given_trace.cost_class == 1).mean()  # expensive rows are left out first
 
 
 def test_fairness_bounds_what_a_class_of_waiting_rows_loses():
@@ -247,7 +253,7 @@ def test_fairness_bounds_what_a_class_of_waiting_rows_loses():
         seen = run_late_rows(given_trace, fairness)[1]
         kept[fairness] = (given_trace.cost_class[seen] == 1).sum() / (given_trace.cost_class == 1).sum()
 
-    assert kept[0.0] < 0.1 / 8  # of an eighth, which all would keep if all lost alike
+    assert kept[0.0] < 0.1 / 8  # if all classes lost alike, each would keep an eighth
     assert kept[0.8] > 0.7 / 8
 
 
@@ -271,7 +277,7 @@ def test_a_cost_that_was_wrong_is_forgotten_when_nothing_is_worked_on():
 
 
 def costs_after(tasks: int, cost_s: Sequence[float], seed: int, dear: float = 0.2) -> FloatArray:
-    """Costs that are found from tasks of both classes, which take a tenth more or less than their rows."""
+    """Returns the costs estimated from tasks with rows of both classes. Task times vary by up to 10 %."""
     rng, late = np.random.default_rng(seed), LateRows(1.0, classes=2)
     for _ in range(tasks):
         rows = rng.multinomial(int(rng.integers(50, 150)), [1 - dear, dear])
@@ -331,7 +337,7 @@ def test_measured_costs_move_what_is_known():
 
 
 def test_a_batch_that_came_too_late_is_left_out():
-    """Section 4.1: work on what is late already takes time from what is not."""
+    """Section 4.1: work on late rows takes time from rows that can be in time."""
     batches = BatchEdf()
     batches.release(np.array([0, 1]), np.array([1.0, 2.0]), np.zeros(2, dtype=np.int64), 2.5)
     batches.release(np.array([2]), np.array([4.0]), np.zeros(1, dtype=np.int64), 2.5)

@@ -1,4 +1,4 @@
-"""Latency of two stages: claims of latency-constrained analytics, sections 3.1 to 3.4, and of what is added to them."""
+"""Latency of two stages: claims of latency-constrained analytics, sections 3.1 to 3.4, and of our additions."""
 
 import math
 from statistics import NormalDist
@@ -94,7 +94,7 @@ def test_a_grid_has_the_latency_of_each_of_its_settings():
 
 
 def test_a_row_that_leaves_alone_has_half_the_time_of_its_batch_on_average():
-    """Section 3.2, equation 2: u / (2 min(1 - p, 1/n) C), here of a thread that has a core to itself."""
+    """Section 3.2, equation 2: u / (2 min(1 - p, 1/n) C), here for a thread with its own core."""
     alone = Job(map=Step(per_batch_ns=0, per_row_ns=1000, whole=False), update=Step(per_batch_ns=0, per_row_ns=1000, whole=False))
 
     found = latency(alone, CLUSTER, setting(1, 1, 1, 0.1, 0.0, 0.01), 100_000)
@@ -120,7 +120,7 @@ def test_the_wait_of_a_queue_is_that_of_the_plain_formula():
 
 
 def test_periodic_senders_wait_as_lindley_says():
-    """N D / D / 1: each sender once an interval, at a phase of its own."""
+    """N D/D/1: each sender sends once per interval, at its own phase."""
     rng = np.random.default_rng(1)
     for senders, load in ((20, 0.6), (40, 0.85)):
         service = load / senders
@@ -143,7 +143,7 @@ def test_scaled_tail_is_that_of_the_error_function():
 
 
 def test_a_bulk_is_not_a_queue_of_its_batches():
-    """20 batches of 2 ms each until a poll, load 0.9: a G/G/1 queue with these gaps says 171 ms, the mean place in the bulk is 19 ms."""
+    """20 batches of 2 ms wait until a poll, load 0.9. A G/G/1 queue with these gaps predicts 171 ms; the mean wait in the bulk is 19 ms."""
     gap_s = 20 * 0.002 / 0.9
     as_batches, _ = queue_wait(np.array([gap_s / 20]), 19.0, np.array([0.002]), np.array([0.0]))
     job = Job(map=Step(per_batch_ns=0, per_row_ns=1), update=Step(per_batch_ns=2e6, per_row_ns=0.001), row_bytes=1e-9, sent_bytes=1e-9)
@@ -155,7 +155,7 @@ def test_a_bulk_is_not_a_queue_of_its_batches():
 
 
 def test_batches_have_a_cost_of_their_own_so_short_intervals_run_away():
-    """Table 4: 10 ms by 10 ms has unbounded latency for two of three workloads, which u = m u_t cannot show."""
+    """Table 4: intervals of 10 ms and 10 ms give two of three workloads unbounded latency. The formula u = m u_t cannot show this."""
     free = Job(map=Step(per_batch_ns=0, per_row_ns=8000), update=Step(per_batch_ns=0, per_row_ns=700), rows_out=10)
     short = setting(maps=4, updates=4, exchange_s=0.01, poll_s=0.01)
 
@@ -176,7 +176,7 @@ def test_the_keys_of_a_window_are_finalised_one_after_the_other():
 
 
 def test_the_latest_of_many_senders_is_that_of_order_statistics():
-    """Section 3.3: mean + a deviation and (a' deviation)^2 with the constants of the largest of n normal variables."""
+    """Section 3.3: mean + a * deviation, variance (a' * deviation)^2; a and a' are constants of the largest of n normal variables."""
     for count in (2, 20, 200):
         one = Part(6, Kind.NORMAL, np.array(5.0), np.array(4.0))
         found = _greatest([one], np.array(float(count)))
@@ -185,7 +185,7 @@ def test_the_latest_of_many_senders_is_that_of_order_statistics():
         assert found.mean_s == pytest.approx(5 + 2 * a, rel=0.01)
         assert math.sqrt(found.variance) == pytest.approx(2 * a_prime, rel=0.05)
     even = _greatest([Part(6, Kind.UNIFORM, np.array(0.5), np.array(1 / 12))], np.array(20.0))
-    assert even.mean_s == pytest.approx(20 / 21, rel=0.06)  # the normal constants say 1.04, above the greatest value
+    assert even.mean_s == pytest.approx(20 / 21, rel=0.06)  # the normal constants would give 1.04, above the greatest value
 
 
 def test_quantiles_are_normal_or_cantelli_s():
@@ -203,7 +203,7 @@ def test_cumulants_give_the_quantile_of_what_is_not_normal():
     found = float(cornish_fisher(np.sum([one.cumulants for one in two], axis=0), 0.99))
 
     assert found == pytest.approx(exact, rel=0.025)
-    assert 1 + 2.326 * math.sqrt(1 / 6) > exact * 1.04  # as if it were normal
+    assert 1 + 2.326 * math.sqrt(1 / 6) > exact * 1.04  # a normal distribution would be off by over 4 %
 
 
 @pytest.mark.parametrize("poll_s", [0.0, 0.2])
@@ -252,7 +252,7 @@ def test_the_model_is_near_virtual_time(chosen: Setting, rate: float):
     assert distribution(found).quantile_s(0.99) == pytest.approx(seen.quantile_s(0.99), rel=0.08)
     measured = seen.phases_s.mean(axis=0)
     for phase in np.flatnonzero(measured > 0.005):
-        assert found.phase_means_s[phase] == pytest.approx(measured[phase], rel=0.2)  # phases of senders are drawn once a run
+        assert found.phase_means_s[phase] == pytest.approx(measured[phase], rel=0.2)  # the senders' phases are random, once per run
 
 
 def test_windows_are_near_virtual_time():
@@ -345,7 +345,7 @@ def test_what_makes_no_sense_is_refused():
 
 
 def test_what_is_used_up_has_no_latency():
-    """Sixteen threads on four cores: none of them has too much, the cores have."""
+    """Sixteen threads share four cores: no single thread is overloaded, but the cores are."""
     many = setting(1, 8, 8, 0.1, 0.0)
     most = float(saturation_rate(WORDS, CLUSTER, many))
 
@@ -373,7 +373,7 @@ def test_a_map_may_cost_nothing():
 
 @pytest.mark.parametrize("job", [WORDS, HOT, SINGLY])
 def test_the_rate_that_uses_something_up_is_where_its_use_is_one(job: Job):
-    """A core for each thread, so that threads do not slow each other down."""
+    """Each thread has its own core, so threads do not slow each other down."""
     wide = Cluster(cores=64)
     for chosen in (setting(), setting(1, 1, 8, 0.02, 0.0), setting(4, 8, 1, 0.5, 0.1)):
         most = float(saturation_rate(job, wide, chosen))

@@ -1,7 +1,7 @@
 """Mace, definitions 4 to 9, lemmas 1 and 2, theorems 2 and 3, sections VI-C, VII and X; theorem 1 is in `test_stimulus_time.py`.
 
-Plain twins: loops over the definitions, and `simulate`, which runs single events in virtual time and knows no intervals. One event
-keeps a core for some hundredths of an interval at most, so that the theorems' epsilon is smaller than what is tested.
+The plain twins are loops over the definitions, and `simulate`, which runs single events in virtual time without intervals. One event uses a
+core for at most some hundredths of an interval, so the theorems' epsilon is smaller than the tested differences.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def linear(inputs, rows, work):
 
 
 def random_graph(rng, sources, *, most=6, delays=(0.0,)):
-    """Operators that pass on at least one row for each, so that all work leads to an answer."""
+    """Returns operators with at least one output row per input row, so that all work leads to an answer."""
     made = []
     for number in range(int(rng.integers(1, most + 1))):
         inputs = []
@@ -39,17 +39,17 @@ def random_graph(rng, sources, *, most=6, delays=(0.0,)):
 
 
 def even_arrivals(counts):
-    """Instants of events that come evenly in each interval (assumption A-2)."""
+    """Returns instants of events that arrive evenly within each interval (assumption A-2)."""
     return [np.concatenate([WIDTH_S * (p + np.arange(count) / max(1, count)) for p, count in enumerate(row)]) for row in counts]
 
 
 def grain_of(operators, sources):
-    """Work of each operator for one event of each source."""
+    """Returns the work of each operator for one event of each source."""
     return sum(deterministic_load(operators, np.eye(sources)[:, [source]]).work[:, 0] for source in range(sources))
 
 
 class World:
-    """A random graph on random nodes, its prediction, and what is measured in virtual time."""
+    """A random graph on random nodes, with its predicted latency and the latency measured in virtual time."""
 
     def __init__(self, seed, *, sources=None, nodes=None, cores=1, delays=(0.0,), even=True, rank_width_s=0.0):
         rng = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ class World:
 
 
 def random_operators(rng, sources, most=5):
-    """Operators of all kinds: linear ones, joins of the rows of an interval, and windows that answer once an interval."""
+    """Returns operators of all kinds: linear ones, joins of rows of the same interval, and windows that answer once per interval."""
     made = []
     for number in range(int(rng.integers(1, most + 1))):
         inputs = []
@@ -98,11 +98,13 @@ def random_operators(rng, sources, most=5):
 
 
 def loads_by_event(operators, events, intervals):
-    """Work of each operator in each interval, one event after the other: an event is the interval of its stimulus time (definitions 4, 5).
+    """Returns each operator's work in each interval (definitions 4, 5), computed event by event.
+
+    An event is the number of its stimulus time's interval.
 
     Parameters
     ----------
-    events : of each source
+    events : events of each source
     """
     load, given = [], []
     for one in operators:
@@ -128,7 +130,7 @@ def loads_by_event(operators, events, intervals):
 
 
 def behind_by_interval(load, capacity):
-    """Cumulative excess at the end of each interval (definition 8), s."""
+    """Returns the cumulative excess in s at the end of each interval (definition 8)."""
     behind, found = 0.0, []
     for work in load:
         behind = max(0.0, behind + work - capacity * WIDTH_S)
@@ -144,7 +146,7 @@ def test_excess_of_whole_units_of_work():
 @examples(100)
 @given(seed=st.integers(0, 2**32))
 def test_definitions_4_to_9_equal_loops_over_events(seed):
-    """60 random graphs in every run, 1,000 in a long one (`--soak`). A node of several cores is behind by one operator at least."""
+    """A node with several cores is behind by at least the excess of each of its operators."""
     rng = np.random.default_rng(seed)
     sources, intervals, nodes = 2, 3, 3
     operators = random_operators(rng, sources)
@@ -171,7 +173,7 @@ def test_figure_3_has_five_seconds():
 
 
 def test_section_vi_c_joins_and_windows_are_polynomials():
-    """A join of 3 rows with 2 compares 6 pairs and finds every other; a window answers once an interval, whatever came."""
+    """A join of 3 rows with 2 compares 6 pairs; half of them match. A window answers once per interval, whatever arrived."""
     join = OperatorCost((Source(0), Source(1)), Polynomial((0.0, 0.0), ((0, 1, 0.5),)), Polynomial((1.0, 1.0), ((0, 1, 0.1),)))
     window = OperatorCost((Upstream(0),), Polynomial((0.0,), constant=1.0), Polynomial((2.0,), constant=3.0))
 
@@ -214,7 +216,7 @@ def test_lemma_1_bounds_one_node(seed):
 @examples(25)
 @given(seed=st.integers(0, 2**32))
 def test_lemma_2_a_node_between_slower_ones_adds_less_than_an_event(seed):
-    """One source: the load of all nodes has one shape, so that the slowest is always the furthest behind."""
+    """With one source, the loads of all nodes have the same shape, so the slowest node is always furthest behind."""
     rng = np.random.default_rng(seed)
     costs = np.array([0.1, 0.1 * rng.random(), 0.1])
     chain = [linear([Source(0)], [1], [costs[0]]), *(linear([Upstream(i)], [1], [costs[i + 1]]) for i in range(2))]
@@ -239,7 +241,7 @@ def test_theorems_2_and_3_hold_where_loads_have_one_shape(seed):
 
 
 def test_lemma_1_needs_even_arrivals():
-    """All of an interval's work at its end is an excess of 0 by definition 8, and is there nevertheless when the next interval begins."""
+    """Work that arrives at an interval's end has an excess of 0 by definition 8, but still waits when the next interval begins."""
     arrivals = [np.array([0.9, 1.0])]
     node = Nodes(np.ones(1), np.ones(1, dtype=int))
     operators, work = [linear([Source(0)], [1], [0.9])], np.array([[0.9, 0.9, 0.0]])
@@ -247,12 +249,15 @@ def test_lemma_1_needs_even_arrivals():
     latency_s = simulate(operators, np.array([0]), node, arrivals, np.random.default_rng(1)).latency_s.max()
 
     assert cumulative_excess(work, 1.0).max() == 0
-    assert latency_s == pytest.approx(1.7)  # lemma 1: at most 0 + 0.9
+    assert latency_s == pytest.approx(1.7)  # lemma 1 would allow at most 0 + 0.9
     assert latency_s <= predict(operators, work, np.array([0]), node, 1.0, np.zeros(1), even=False).upper_s[1]
 
 
 def late_burst():
-    """Two sources. A burst of the first keeps node 0 busy; then one of the second waits there, and again at node 1, whose load it is."""
+    """Returns operators, nodes and counts of two sources with consecutive bursts.
+
+    The first source's burst keeps node 0 busy. The second source's burst waits there, and again at node 1, which it loads.
+    """
     operators = [linear([Source(0)], [1], [0.01]), linear([Source(1)], [1], [0.0001]), linear([Upstream(1)], [1], [0.01])]
     counts = np.zeros((2, 30), dtype=int)
     counts[0, 0], counts[1, 1] = 1100, 1000
@@ -260,8 +265,10 @@ def late_burst():
 
 
 def test_theorem_2_fails_where_bursts_of_two_sources_follow_each_other_and_our_bound_holds():
-    """Both nodes are 10 s behind at most, but what waits for one of them waits for the other, too: lemma 2 takes it for late work that
-    comes no faster than it is served."""
+    """Each node is at most 10 s behind, but the same rows wait for both nodes.
+
+    Lemma 2 assumes that late work arrives no faster than it is served.
+    """
     operators, node_of, counts = late_burst()
     nodes, grain = Nodes(np.ones(2), np.ones(2, dtype=int)), grain_of(operators, 2)
     work = deterministic_load(operators, counts.astype(float)).work
@@ -279,7 +286,7 @@ def test_theorem_2_fails_where_bursts_of_two_sources_follow_each_other_and_our_b
 
 
 def test_theorem_3_fails_from_below_where_older_work_is_still_on_its_way():
-    """Node 1 is to get nine seconds of work from node 0; a newer event from outside comes before it, and does not wait."""
+    """Node 0 will send node 1 nine seconds of work. A newer event from outside arrives earlier and does not wait."""
     operators = [linear([Source(0)], [1], [1.0]), linear([Upstream(0), Source(1)], [1, 1], [0.9, 0.01])]
     nodes, counts = Nodes(np.ones(2), np.ones(2, dtype=int)), np.array([[10, 0], [0, 1]])
     predicted = predict(operators, deterministic_load(operators, counts.astype(float)).work, np.array([0, 1]), nodes, 1.0, np.ones(2))
@@ -294,7 +301,7 @@ def test_theorem_3_fails_from_below_where_older_work_is_still_on_its_way():
 @examples(25)
 @given(seed=st.integers(0, 2**32))
 def test_the_worst_case_is_within_bounds_in_any_graph(cores, delays, even, seed):
-    """Several sources, nodes that send to each other in circles, propagation, cores, arrivals that are not even."""
+    """Covers several sources, nodes that send to each other in cycles, propagation, several cores, uneven arrivals."""
     world = World(seed, cores=cores, delays=delays, even=even)
     lower_s, likely_s, upper_s = (
         world.predicted.worst_s() if not world.predicted.overloaded else (world.predicted.mace_s.max(), 0.0, np.inf)
@@ -306,7 +313,7 @@ def test_the_worst_case_is_within_bounds_in_any_graph(cores, delays, even, seed)
 
 
 def test_theorem_3_mean_and_quantiles_are_those_of_the_latest_answers():
-    """One node, 300 s of bursts: mean and quantiles over intervals, of what is predicted and of what is measured."""
+    """Compares predicted and measured latency over intervals, by mean and quantiles, for one node and 300 s of bursts."""
     rng = np.random.default_rng(4)
     counts = np.where(rng.random((1, 300)) < 0.2, 200, 10)
     operators = [linear([Source(0)], [1], [0.002]), linear([Upstream(0)], [1], [0.01])]
@@ -366,7 +373,7 @@ def test_section_vii_b_links_are_nodes_and_propagation_adds_up(seed):
 
 
 def test_section_vii_b_least_and_greatest_propagation_of_paths_through_a_node():
-    """Two ways to the last operator, of 0.1 + 0.2 s and of 0.5 s; the node of the second operator is on the first alone."""
+    """Two paths lead to the last operator: 0.1 + 0.2 s and 0.5 s. The second operator's node is on the first path only."""
     operators = [
         linear([Source(0)], [1], [1]),
         linear([Upstream(0, 0.1)], [1], [1]),
@@ -380,7 +387,7 @@ def test_section_vii_b_least_and_greatest_propagation_of_paths_through_a_node():
 
 
 def test_section_x_capacity_that_varies():
-    """Against work done in steps of a millisecond."""
+    """Compares with work done in steps of a millisecond."""
     rng = np.random.default_rng(2)
     work, left = rng.choice([0.1, 1.5], (1, 8)), rng.choice([0.25, 1.0], (1, 8))
     found = excess_s(work, np.array([0]), Nodes(np.ones(1), np.ones(1, dtype=int), left), WIDTH_S)[0]
@@ -401,7 +408,7 @@ def test_capacity_that_ends_for_good_leaves_work_for_ever():
 
 
 def test_a_node_is_behind_by_one_operator_where_its_other_cores_cannot_help():
-    """3 s of work of one operator, in an interval of 1 s, on four cores: 2 s behind, as on one."""
+    """One operator has 3 s of work in an interval of 1 s. On four cores it is 2 s behind, as on one."""
     work, node_of = np.array([[3.0], [0.5]]), np.array([0, 0])
 
     assert excess_s(work, node_of, Nodes(np.ones(1), np.array([4])), 1.0).tolist() == [[2.0]]
@@ -430,7 +437,7 @@ def test_overload_never_ends_rather_than_being_a_large_number():
 @examples(25)
 @given(seed=st.integers(0, 2**32))
 def test_without_delays_upstream_completions_are_the_cumulative_excess(seed):
-    """One node: Lindley's recursion is the special case, and varies with capacity as it does."""
+    """For one node, completions equal Lindley's recursion, with constant and with varying capacity."""
     rng = np.random.default_rng(seed)
     work, left = rng.choice([0.0, 0.3, 4.0], (2, 12)), rng.choice([0.5, 1.0], (1, 12))
     operators = [linear([Source(0)], [1], [1]), linear([Upstream(0), Source(0)], [1, 1], [1, 1])]

@@ -1,4 +1,4 @@
-"""What neighbours remember finds better nodes than coordinates alone (SBON, section 3.1.1: coordinates are estimates)."""
+"""Round trips that neighbours remember lead to better nodes than coordinates alone (SBON, 3.1.1: coordinates are estimates)."""
 
 from pathlib import Path
 
@@ -28,7 +28,10 @@ def median_of(name: str) -> np.ndarray:
 
 
 def penalties(rtt_ms: np.ndarray, seed: int, rounds: int) -> dict[str, float]:
-    """Least network usage among the candidates over that of the best node, less 1; mean over queries of two producers and a consumer."""
+    """Returns the mean penalty of the candidates: their least network usage over that of the best node, minus 1.
+
+    Each query has two producers and a consumer.
+    """
     rng = np.random.default_rng(seed)
     overlay = Space(len(rtt_ms), CoordinateConfig(), rng, None)
     peers = draw_peers(rtt_ms[None], None, rng)

@@ -1,7 +1,7 @@
 """Mace, section III-D, theorem 1: on one node, no scheduling policy has a lower worst-case latency than stimulus-time scheduling.
 
-In virtual time, with the library's own queue. Every event of these graphs comes to an exit, as in the theorem; work that leads to no answer
-is not part of anybody's latency, and an order that knows beforehand what will be thrown away could do better.
+The tests use virtual time and the library's queue. Every event reaches an exit, as the theorem requires. Work without an answer counts in
+no latency, so an order that foresees such work could do better.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ from tests.paper.single_core import (
 )
 
 TOLERANCE = 1e-9
-"""Sums of the same costs in another order."""
+"""Allows for rounding: the same costs are summed in different orders."""
 
 
 @examples(200)
@@ -54,7 +54,7 @@ def test_no_order_at_all_has_a_lower_worst_case(seed, operators, events):
 @examples(50)
 @given(seed=st.integers(0, 2**32), operators=st.integers(1, 6), events=st.integers(1, 30))
 def test_any_order_does_the_same_work(seed, operators, events):
-    """What makes the comparison one of order alone: the core is busy for the same stretches of time, whatever the order."""
+    """The core is busy at the same times in any order, so the tests compare orders only."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, operators)
     arrivals = bursts(rng, graph, events)
@@ -67,11 +67,11 @@ def test_any_order_does_the_same_work(seed, operators, events):
 
 
 BURSTY = Graph(cost=(1.0,) * 7, behind=((1,), (2,), (3,), (4,), (), (), ()))
-"""A query of five operators behind each other (0 to 4), and two of one operator each (5, 6)."""
+"""A query of five operators in a chain (0 to 4), and two queries of one operator each (5, 6)."""
 
 
 def test_bursts_make_it_strictly_better_than_each_of_the_others():
-    """Two queries are hit by a burst at once; the third by smaller ones, while what came before is still under way."""
+    """Two queries get a burst at the same time. The third gets smaller bursts while the first ones are still being processed."""
     arrivals = [
         *(Arrival(0.0, 0) for _ in range(4)),
         *(Arrival(0.0, 6) for _ in range(10)),

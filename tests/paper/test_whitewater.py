@@ -1,6 +1,6 @@
 """WhiteWater, sections 2 to 5: quality of configurations, moves, searches.
 
-The plain twin walks operators one by one with plain numbers and halves an interval, as the paper does; it knows no polynomials.
+The plain twin visits operators one by one with plain numbers and bisects, as the paper does. It uses no polynomials.
 """
 
 import itertools
@@ -35,7 +35,7 @@ def supply(work, core=None, memory=None, bandwidth=None, propagation_s=None, lat
 
 
 def demand(work, memory=None, ends=(), sent=None, tuple_ns=None, points=("",), chains=()):
-    """Of plain lists: work by operator, coefficients of 1, x, x^2 ..., the same at each point unless points are given."""
+    """Makes a Demand from lists. `work` has, by operator, coefficients of 1, x, x^2 ...; given once, it holds at all points."""
     work = np.array(work, dtype=float)
     work = work if work.ndim == 3 else np.stack([work] * len(points))
     links = np.array(ends, dtype=np.int64).reshape(-1, 2)
@@ -61,8 +61,11 @@ def value_at(coefficients, x):
 
 
 def tasks_on(asked, node_of, here, point, most):
-    """Operators of each task of a node: neighbours of a chain stay together, unless both parts take 15 % of their time on a quantum of 5 ms
-    and 0.4 ms, at the rates at which all of them would fill the fastest core."""
+    """Returns the operators of each task of a node.
+
+    Neighbours of a chain stay together, unless each part takes at least 15 % of a quantum of 5 ms and 0.4 ms. The rates are those at which
+    all of them would fill the fastest core.
+    """
     after = {one: other for chain in asked.chains for one, other in itertools.pairwise(chain) if node_of[one] == node_of[other]}
 
     def full_at(group):
@@ -95,7 +98,7 @@ def tasks_on(asked, node_of, here, point, most):
 
 
 def fits(asked, given_, node_of, x, point):
-    """Whether the rates at x keep all limits: resource by resource, operator by operator."""
+    """Returns whether the rates at x keep all limits, checked by resource and operator."""
     slack = 1 + 1e-9
     for node in range(len(given_.nodes)):
         here = [o for o in range(len(asked.operators)) if node_of[o] == node]
@@ -127,7 +130,7 @@ def fits(asked, given_, node_of, x, point):
 
 
 def twin(asked, given_, node_of):
-    """Quality by halving an interval until 1e-9 of it is left; infinite above 1e12."""
+    """Returns the quality by bisection to a relative width of 1e-9; infinite above 1e12."""
     found = INF
     for point in range(len(asked.points)):
         low, high = 0.0, 1e12
@@ -145,7 +148,7 @@ def twin(asked, given_, node_of):
 
 @st.composite
 def worlds(draw):
-    """A chain or tree of operators with any coefficients, nodes with any limits, and some placements."""
+    """Draws a chain or tree of operators with random coefficients, nodes with random limits, and some placements."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     operators, nodes, terms, points = int(rng.integers(1, 6)), int(rng.integers(1, 4)), int(rng.integers(2, 6)), int(rng.integers(1, 4))
     ends = [(int(source), int(rng.integers(source + 1, operators))) for source in range(operators - 1)]
@@ -192,7 +195,7 @@ def test_qualities_are_those_of_the_twin_that_goes_operator_by_operator(world):
 @given(worlds(), st.sampled_from(["work", "memory", "sent"]), st.floats(1.0, 5.0))
 @examples(30)
 def test_quality_never_rises_when_a_cost_a_rate_or_a_size_does(world, field, factor):
-    """Proposition 1 rests on constraints that grow with the rates."""
+    """Proposition 1 relies on constraints that grow with the rates."""
     asked, given_, placements = world
     dearer = msgspec.structs.replace(asked, **{field: getattr(asked, field) * factor})
     assert (qualities(dearer, given_, placements) <= qualities(asked, given_, placements) * (1 + 1e-9)).all()
@@ -247,13 +250,13 @@ def test_one_core_limits_an_operator_on_a_node_of_many():
 
 
 def test_operators_that_follow_each_other_on_a_node_share_one_core():
-    """A join of 7 and a sink of 1 are one task; a filter that takes as long as the join is not, because the engine gives it a thread."""
+    """A join of 7 and a sink of 1 are one task. A filter that costs as much as the join is a separate task with its own thread."""
     query = demand([[0.0, 7.0], [0.0, 1.0], [0.0, 7.0]], chains=((0, 1, 2),))
     nodes = supply([50.0, 50.0], core=[20.0, 20.0])
     assert quality(query, nodes, 0, 0, 1) == pytest.approx(20 / 8)
     assert quality(query, nodes, 0, 1, 0) == pytest.approx(20 / 7)
     assert quality(query, nodes, 0, 0, 0) == pytest.approx(20 / 8)
-    # Only what all of a chain is cut into counts, not what a part of it would be; and it is cut at the rates that fill a core.
+    # Only the tasks of the whole chain count, not those of a part; a chain is split at the rates that fill a core.
     assert quality(demand([[0.0, 10.0], [0.0, 1.0], [0.0, 5.0]], chains=((0, 1, 2),)), nodes, 0, 0, 0) == pytest.approx(20 / 10)
     assert quality(demand([[0.0, 1.0, 0.0], [0.0, 0.0, 0.1]], chains=((0, 1),)), nodes, 0, 0) == pytest.approx(math.sqrt(200))
     first, *_ = limits(query, nodes, np.array([0, 0, 1]))
@@ -271,7 +274,7 @@ def test_links_within_a_node_have_no_limit_and_streams_share_those_between_nodes
 
 
 def test_the_dearest_path_must_keep_the_latency():
-    """Section 4.4: time in operators, and on links."""
+    """Section 4.4: latency is time in operators plus time on links."""
     query = demand([[0.0, 1.0]] * 3, ends=[(0, 2), (1, 2)], tuple_ns=[10.0, 30.0, 5.0])
     nodes = supply([10.0, 100.0], propagation_s=[[0.0, 0.06], [0.06, 0.0]], latency_s_max=1.0)
     assert latencies(query, nodes, np.array([[0, 1, 1], [0, 0, 0]])) == pytest.approx([1.0 + 0.06 + 0.05, 3.5])
@@ -287,7 +290,7 @@ def test_other_queries_are_taken_off_first_and_shared_operators_count_once():
     assert left.work.tolist() == [60.0, 70.0]
     assert left.bandwidth.tolist() == [[INF, 15.0], [20.0, INF]]
     query = demand([[0.0, 40.0], [0.0, 30.0]], ends=[(0, 1)], sent=[[0.0, 10.0]])
-    assert quality(query.without(["o0"]), left, 0, 1) == pytest.approx(1.5)  # the stream of o0 still goes to the new consumer
+    assert quality(query.without(["o0"]), left, 0, 1) == pytest.approx(1.5)  # o0's stream still goes to the new consumer
     assert quality(query, left, 0, 1) == pytest.approx(1.5)
     assert quality(query, left, 0, 0) == pytest.approx(60 / 70)
 

@@ -50,7 +50,7 @@ def query(pieces, below, columns=8, lifts=False):
 
 
 def rates_at(order, row, x):
-    """The plain twin: rows per second out of an operator, by walking down with plain numbers."""
+    """The plain twin: returns an operator's output in rows per second, by recursion over its inputs."""
     piece = order.query.pieces[row]
     if piece.rates:
         return x * piece.rates[0]
@@ -66,7 +66,7 @@ def columns_of(order, row):
 
 
 def check(order):
-    """Asserts that an order reached by swaps is what its tree says, at any multiple."""
+    """Asserts that an order reached by swaps has the rates, work and columns of its tree, at any multiple."""
     query = order.query
     for row, piece in enumerate(query.pieces):
         for x in (0.5, 3.0):
@@ -123,7 +123,7 @@ def test_table_6_filters_and_projections_sink_below_a_join_to_the_side_with_thei
     sides = [source("a", 1.0, 0b0011), source("b", 1.0, 0b1100), join("j", 0.1, 0b0110)]
     tree = [(), (), (0, 1), (2,)]
     assert swaps_of([*sides, select("s", 0.5, 0b1000)], tree) == {(3, 2, 1)}
-    assert swaps_of([*sides, select("s", 0.5, 0b1001)], tree) == set(), "it reads columns of both sides"
+    assert swaps_of([*sides, select("s", 0.5, 0b1001)], tree) == set(), "the filter reads columns of both sides"
     assert swaps_of([*sides, project("p", 0b0001)], tree) == {(3, 2, 0)}
     assert swaps_of([*sides, project("p", 0b0010)], tree) == set(), "the join reads what is dropped"
     below = [source("a", 1.0, 0b0011), source("b", 1.0, 0b1100), select("s", 0.5, 0b1), join("j", 0.1, 0b0110)]
@@ -140,7 +140,7 @@ def test_table_6_joins_swap_with_the_side_that_has_their_key():
 
 
 def world(rng, *, points=1, everything=False, target=INF, sources=None, others=6):
-    """A random query with random nodes; `everything`: with limits of all kinds."""
+    """Returns a random query with random nodes. With `everything`, there are limits of all kinds."""
     nodes = 4
     asked, hosts = paper_query(
         rng, sources=sources or int(rng.integers(1, 5)), others=int(rng.integers(3, others + 1)), nodes=nodes, choices=3
@@ -219,7 +219,7 @@ def test_of_configurations_that_carry_the_profile_the_least_usage_is_best_and_an
 
 
 def best_of_all(one):
-    """The twin of exhaustive search: all orders by following swaps, all placements by counting."""
+    """The twin of exhaustive search: follows swaps to all orders, enumerates all placements, and returns the best quality."""
     orders, seen = [one.at.order], {tuple(one.at.order.above)}
     for order in orders:
         for pair in order.moves():
@@ -264,7 +264,7 @@ def test_figure_5_two_phases_miss_an_order_that_only_the_placement_makes_good():
     other = start()
     other.apply((SWAP, 0, 0))
     assert other.quality == pytest.approx(100.0)
-    # Both may run anywhere, but memory admits one only on each; the first phase sees all on the fast node.
+    # Both may run on either node, but memory admits only one per node; the first phase assumes all on the fast node.
     pieces[1], pieces[2] = (msgspec.structs.replace(piece, fixed_bytes=size) for piece, size in zip(pieces[1:], (3.0, 2.0), strict=True))
     tight = msgspec.structs.replace(given_, memory=np.array([3.0, 2.0]))
     order = query(pieces, [(), (0,), (1,)]).first_order()
@@ -382,7 +382,7 @@ def test_a_query_that_is_no_tree_or_has_an_operator_without_a_host_is_refused():
 
 
 def test_plain_numbers_agree_with_polynomials_after_any_moves():
-    """Swaps and moves made in place, and drawn with the bound of annealing, against the configuration that they stand for."""
+    """Compares in-place swaps and moves, drawn with annealing's bound, with the configuration that they represent."""
     one = large(5)
     tree = one.plain_tree()
     assert tree.quality() == pytest.approx(one.quality, rel=1e-8)
@@ -408,7 +408,7 @@ def test_plain_numbers_agree_with_polynomials_after_any_moves():
         assert swaps == set(other.at.moves)
         moves.restore(moves.snapshot())
     assert kinds == {True, False}
-    assert min(has_kept) >= 16, "more is computed anew than a swap changes"
+    assert min(has_kept) >= 16, "a swap recomputed the swaps of unchanged operators"
     for seed in range(20):
         other = large(seed)
         tree = other.plain_tree()
@@ -416,7 +416,7 @@ def test_plain_numbers_agree_with_polynomials_after_any_moves():
 
 
 def found_anew(tree, top):
-    """The swaps of an operator, with how much more work its two operators have then."""
+    """Returns the swaps of an operator, each with the change in work of both operators."""
     return [
         (pair, pytest.approx(one - tree.work[top]), pytest.approx(other - tree.work[pair.bottom]))
         for pair in tree.swaps_of(top)
@@ -425,13 +425,13 @@ def found_anew(tree, top):
 
 
 def sum_of_work(configuration, x):
-    """Load of each node at a multiple."""
+    """Returns the load of each node at a multiple."""
     work = configuration.at.work[:, 0] @ x ** np.arange(configuration.at.work.shape[2])
     return [float(work[configuration.node_of == node].sum()) for node in range(len(configuration.supply.nodes))]
 
 
 def test_the_default_anneals_where_relief_ends_too_early():
-    """A query of 40 operators of the evaluation, on which relief finds 0.80 of what reactive tabu does, and annealing all of it."""
+    """On this query of 40 operators, relief reaches 0.80 of reactive tabu's quality, annealing all of it."""
     world = _World(1, 49, small=False)
     relief, _, _ = world.run(lambda one, rng: relieve(one, Budget(stale=ROUNDS), rng))
     default, _, _ = world.run(lambda one, rng: best_rates(one, Budget(stale=ROUNDS), rng))

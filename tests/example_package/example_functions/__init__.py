@@ -1,1 +1,1 @@
-"""Functions over batches for sbon, as an example; see README.md."""
+"""Example functions over batches for sbon; see README.md."""

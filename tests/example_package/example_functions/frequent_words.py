@@ -1,4 +1,4 @@
-"""A function with a state for each key: words that have come often."""
+"""Finds frequent words: an example of a function with a state for each key."""
 
 import polars as pl
 
@@ -17,7 +17,7 @@ from sbon.functions import KeyedFunction, keyed_function
     commutes=True,
 )
 class FrequentWords(KeyedFunction):
-    """A row for each word, when it has come as often as the threshold says."""
+    """Answers a row for a word when the word occurs for the `threshold`-th time."""
 
     def __init__(self, threshold: int) -> None:
         if threshold < 1:
@@ -25,11 +25,11 @@ class FrequentWords(KeyedFunction):
         self._threshold = threshold
 
     def init(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """No word has come yet."""
+        """Returns the states of new words: none seen yet."""
         return pl.select(seen=pl.zeros(keys.height, dtype=pl.Int64))
 
     def update(self, rows: pl.DataFrame, states: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The number of each row among those of its word, and the rows that are exactly the threshold."""
+        """Returns the new count of each word, and the rows at which a word reaches the threshold."""
         before = states["seen"].gather(rows["state"])
         n = before + rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over("state")).to_series() + 1
         counts = rows.group_by("state").len().sort("state")["len"].cast(pl.Int64)

@@ -1,4 +1,4 @@
-"""A function with a state for each key: clicks of a visitor numbered by session."""
+"""Numbers a visitor's clicks by session: an example of a function with a state for each key."""
 
 import polars as pl
 
@@ -15,7 +15,10 @@ from sbon.functions import KeyedFunction, keyed_function
     arguments={"gap_s": 1800.0},
 )
 class SessionsOf(KeyedFunction):
-    """Each click with the number of its session and its place in it; a session ends where the next click comes too late, or too early."""
+    """Answers each click with its session's number and its place in the session.
+
+    A session ends where the next click is more than `gap_s` later or earlier.
+    """
 
     def __init__(self, gap_s: float) -> None:
         if not gap_s > 0:
@@ -23,12 +26,12 @@ class SessionsOf(KeyedFunction):
         self._gap_us = round(1e6 * gap_s)
 
     def init(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Nobody has clicked yet: the first click is the first of session 1."""
+        """Returns the states of new visitors: no clicks, so that the first click begins session 1."""
         none = pl.zeros(keys.height, dtype=pl.Int64)
         return pl.select(last=none.cast(pl.Datetime("us")), session=none, clicks=none)
 
     def update(self, rows: pl.DataFrame, states: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Session and place of each click, by visitor, in the order in which clicks came."""
+        """Returns the new states, and each click's session and place in order of arrival."""
         known = states.with_row_index("state").select("state", "last", "session", "clicks")
         clicks = rows.join(known, on="state", how="left", maintain_order="left")
         before = pl.coalesce(pl.col("ts").shift(1).over("state"), pl.col("last"))

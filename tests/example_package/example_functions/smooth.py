@@ -1,4 +1,4 @@
-"""A function that remembers: the level of each sensor."""
+"""Smooths the readings of each sensor: an example of a function that keeps a state."""
 
 import json
 
@@ -16,7 +16,7 @@ from sbon.functions import StatefulFunction, batch_function
     arguments={"factor": float},
 )
 class Smooth(StatefulFunction):
-    """Each reading moves the level of its sensor towards itself by the factor (exponential smoothing)."""
+    """Exponential smoothing: each reading moves its sensor's level towards the reading by `factor`."""
 
     def __init__(self, factor: float) -> None:
         if not 0 < factor <= 1:
@@ -25,7 +25,7 @@ class Smooth(StatefulFunction):
         self._levels: dict[str, float] = {}
 
     def process(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The level after each reading. Once a sensor, not once a row, goes through Python."""
+        """Returns the level after each reading. The Python loop runs per sensor, not per row."""
         smoothed = []
         for (sensor,), rows in frame.drop_nulls().group_by(["sensor"], maintain_order=True):
             before = self._levels.get(str(sensor))
@@ -36,9 +36,9 @@ class Smooth(StatefulFunction):
         return pl.concat(smoothed) if smoothed else frame.clear().select("ts", "sensor", pl.lit(None, pl.Float64).alias("level"))
 
     def snapshot(self) -> bytes:
-        """The levels, as JSON."""
+        """Returns the levels as JSON."""
         return json.dumps(self._levels, sort_keys=True).encode()
 
     def restore(self, state: bytes) -> None:
-        """Take them."""
+        """Restores the levels from a snapshot."""
         self._levels = json.loads(state)

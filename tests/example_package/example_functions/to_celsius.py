@@ -1,4 +1,4 @@
-"""A function that looks at each batch alone."""
+"""Converts temperatures: an example of a function without a state."""
 
 import polars as pl
 
@@ -15,6 +15,6 @@ from sbon.functions import batch_function
     selectivity=0.99,
 )
 def to_celsius(frame: pl.DataFrame, offset: float) -> pl.DataFrame:
-    """Degrees Fahrenheit to Celsius, plus an offset; rows without a reading are left out."""
+    """Converts degrees Fahrenheit to Celsius and adds an offset; leaves out rows without a reading."""
     celsius = (pl.col("fahrenheit") - 32) * 5 / 9 + offset
     return frame.drop_nulls("fahrenheit").select("ts", "sensor", celsius=celsius)
