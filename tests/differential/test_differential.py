@@ -112,7 +112,7 @@ def test_a_function_that_is_wrong_is_noticed_with_the_rows_that_show_it(tmp_path
     text = told(failures[:1], tmp_path)
     assert failures[0].query.ours in text
     assert "engine only" in text or "DuckDB only" in text
-    assert "rows that it takes" in text
+    assert "rows that reproduce it" in text
 
 
 # Deliberate differences
