@@ -1,4 +1,4 @@
-"""The daemon's own decisions: keys and addresses, reload, leave. Against an agent that only remembers what it was told."""
+"""The daemon's own decisions about keys, addresses, reload and leave, with an agent that only records calls."""
 
 import os
 
@@ -17,7 +17,7 @@ from sbon_agent.logs import LogConfig
 
 
 class Recorder:
-    """An agent that keeps what it was told, and leaves when the test says so."""
+    """An agent that records calls, and leaves when the test says so."""
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
@@ -56,7 +56,7 @@ class Recorder:
 
 
 class Silent:
-    """No service manager."""
+    """Stands for a missing service manager."""
 
     def ready(self, status): ...
 
@@ -220,7 +220,7 @@ async def test_status_counts_what_happens_around_the_agent_too():
 
 
 def test_the_processor_time_of_the_process_is_told_by_what_it_was_for() -> None:
-    """Of 5 s, operators took 1 s on the event loop and 2 s on threads, which needed 0.5 s themselves."""
+    """Of 5 s, operators took 1 s on the event loop and 2 s on threads; the threads took 0.5 s for themselves."""
     spent = OperatorsTime()
     spent.operators_ns, spent.on_loop_ns = 3 * 10**9, 10**9
     threads_s = {"process": 5.0, "event_loop_thread": 2.25, "operator_threads": 2.0, "polars_threads": 0.5}

@@ -1,4 +1,4 @@
-"""Rows from a seed."""
+"""The `datagen` connector: a seed determines all rows."""
 
 from datetime import datetime
 from itertools import accumulate, product
@@ -85,14 +85,14 @@ def test_promised_batches_are_those_of_polls_in_whatever_order_they_are_made(bat
     assert_frame_equal(pl.concat([answer.frame for answer in answers if answer.frame is not None]), whole)
     assert [answer.rows for answer in answers if answer.rows] == [answer.rows for answer in polls]
     reached = list(accumulate((answer.watermark_us for answer in answers if answer.rows), max))
-    assert reached[:-1] == [answer.watermark_us for answer in polls][:-1], "the greatest so far counts"
+    assert reached[:-1] == [answer.watermark_us for answer in polls][:-1], "the highest watermark so far counts"
 
 
 def test_only_whole_batches_that_are_due_are_promised():
     stream: Any = source("datagen", SCHEMA, time="ts", rows=101, rows_per_second=10, batch_rows_max=20)
     assert stream.prefetch(100.0, WALL) is None, "the clock starts with the first poll"
     assert stream.poll(100.0, WALL).rows == 1
-    assert stream.prefetch(101.8, WALL) is None, "19 rows are due"
+    assert stream.prefetch(101.8, WALL) is None, "19 rows are due, a batch has 20"
     work = stream.prefetch(102.0, WALL)
     assert work is not None
     assert (work().rows, work().next_poll) == (20, 102.0)
@@ -122,13 +122,13 @@ def test_another_seed_gives_other_rows_and_nodes_differ_where_asked():
 LAG_MAX = 1_000
 STREAM_ROWS = 3_096
 SPECTRUM_ROWS = 4_096
-"""A shift by LAG_MAX does not reach round to the other end."""
+"""Long enough that a shift by LAG_MAX does not wrap around."""
 BOUND = 0.13
 """The largest of ten million correlations of independent series of 3,096 rows is about 0.1."""
 
 
 def spectra(seed: int, node: str = "") -> FloatArray:
-    """(series, frequencies): columns, a mask of NULLs and the disorder of event times, as numbers of mean 0 and norm 1."""
+    """Returns the spectra of columns, of a mask of NULLs and of the disorder of event times; shape (series, frequencies)."""
     rows, _ = drain(
         source(
             "datagen",
@@ -151,28 +151,28 @@ def spectra(seed: int, node: str = "") -> FloatArray:
 
 
 def spectra_of(values: FloatArray) -> FloatArray:
-    """Of each row of numbers, made of mean 0 and norm 1 first."""
+    """Returns the spectrum of each row, after scaling it to mean 0 and norm 1."""
     values = values - values.mean(axis=1, keepdims=True)
     found: FloatArray = np.fft.rfft(values / np.linalg.norm(values, axis=1, keepdims=True), SPECTRUM_ROWS)
     return found
 
 
 def correlations(one: FloatArray, other: FloatArray) -> FloatArray:
-    """(series, series): of each with each the largest at any lag up to LAG_MAX, in either direction."""
+    """Returns the largest correlation of each pair at any lag up to LAG_MAX, in either direction; shape (series, series)."""
     by_lag = np.abs(np.fft.irfft(one[:, None] * other[None].conj()))
     found: FloatArray = np.maximum(by_lag[..., : LAG_MAX + 1].max(axis=-1), by_lag[..., -LAG_MAX:].max(axis=-1))
     return found
 
 
 def test_a_stream_is_found_in_itself_moved_by_some_rows():
-    """The measure can see what it looks for."""
+    """Checks the measure itself: it finds a shifted copy of a stream."""
     values = np.random.default_rng(1).random((1, STREAM_ROWS))
     for lag in (-LAG_MAX, -1, 0, 1, LAG_MAX):
         assert correlations(spectra_of(values), spectra_of(np.roll(values, lag))) > 0.6
 
 
 def test_seeds_columns_null_masks_and_disorder_have_nothing_in_common_at_any_lag():
-    """100 pairs of neighbouring seeds, and the series of each seed among themselves. A mask of NULLs shows in the column under it."""
+    """Compares 100 pairs of neighbouring seeds, and the series of each seed. A mask of NULLs correlates with its own column."""
     found = [spectra(seed) for seed in (*range(51), *range(2**63 - 51, 2**63))]
     for number, one in enumerate(found):
         assert number == 0 or correlations(one, found[number - 1]).max() < BOUND

@@ -1,4 +1,4 @@
-"""Which outputs are given up, and what is told to whoever feeds an operator whose ways are all obstructed."""
+"""Outputs that an operator gives up, and the dead end that it reports to its feeders if all outputs are obstructed."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_what_is_gone_for_good_is_given_up_where_there_is_another_way(facts):
 def test_what_may_come_back_is_not_given_up():
     judgement = judge([way(absence=JUST_FAILED), way("b")], PATIENCE_S)
     assert (judgement.given_up, judgement.dead_end) == ({}, None)
-    assert set(judgement.obstructed) == {"s>a:0"}, "but it is said"
+    assert set(judgement.obstructed) == {"s>a:0"}, "but its obstruction is reported"
 
 
 def test_the_only_way_is_kept_and_told_of():

@@ -58,7 +58,7 @@ def test_the_fit_tells_the_parts_of_a_law_apart():
 
 
 def test_what_is_not_told_apart_is_for_the_windows():
-    """All rows in one window: with five, they may cost five times as much."""
+    """If all measured rows were in one window each, their cost counts per window: in five windows a row costs five times as much."""
     fit = OverlapFit((False,))
     for _ in range(20):
         fit.took(0, False, 1, 0.0, 0.25)
@@ -85,7 +85,7 @@ def test_a_negative_cost_is_no_law():
 
 @pytest.mark.parametrize(("load", "bound_s"), [(0.5, 6.0), (0.7, 8.0), (0.85, 12.0)])
 def test_the_tail_is_above_what_happens_in_a_queue(load, bound_s):
-    """Exponential gaps of mean 1 / load, rows of 1 s. Observed: 4 to 40 times above."""
+    """Gaps are exponential with mean 1 / load, rows take 1 s. Observed: the tail is 4 to 40 times above the simulated share."""
     rng = np.random.default_rng(7)
     gaps = rng.exponential(1 / load, 200_000)
     waited, late = 0.0, 0
@@ -134,7 +134,7 @@ def test_no_theta_is_within_the_limit_above_what_is_hopeless():
 
 
 def test_a_passing_overload_may_be_within_the_bound():
-    """Twice the load for 5 s makes 5 s of work; a bound of 30 s holds, one of 4 s does not."""
+    """Twice the capacity for 5 s leaves 5 s of work; a bound of 30 s holds, a bound of 4 s does not."""
     rates = np.full((1, 20), 20.0)
     costs = np.zeros((1, 1, 20))
     costs[..., :10] = 0.1
@@ -147,7 +147,7 @@ def test_a_passing_overload_may_be_within_the_bound():
 
 
 def by_loops(trace: Trace, law: OverlapLaw, instances: list[int]) -> tuple[int, float]:
-    """Copies and the longest latency, window by window and row by row."""
+    """The plain twin: returns rows sent and the longest latency, by loops over rows and windows."""
     windows = [
         (at, closes, owner)
         for (at, closes), owner in zip(
@@ -172,7 +172,7 @@ def by_loops(trace: Trace, law: OverlapLaw, instances: list[int]) -> tuple[int, 
 
 
 class Listed:
-    """Deals as a list says."""
+    """A dealer that follows a list."""
 
     needs_queues = False
 
@@ -212,7 +212,7 @@ DEALERS = {
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(sorted(DEALERS)), st.integers(1, 5), st.floats(0.05, 50), st.booleans())
 def test_any_dealer_names_an_instance_and_the_same_one_again(seed, name, instances, bound_s, knows):
-    """One that is not there would fail; each row is sent once at least for the window that it opens, and at most to all."""
+    """An instance that does not exist would fail. No dealer sends fewer rows than `OneCopy`, or more than every row to every instance."""
     trace = small_trace(seed)
     told = setting(bound_s, instances, law=LAW if knows else None)
 
@@ -225,7 +225,7 @@ def test_any_dealer_names_an_instance_and_the_same_one_again(seed, name, instanc
 
 @given(seed=st.integers(0, 10**6), silent_s=st.floats(0, 15), limit=st.integers(0, 200))
 def test_a_replay_is_cut_off_only_where_it_is_sure_to_be_worse(seed, silent_s, limit):
-    """Rows before the first window and after the last go nowhere: they do not count as copies to come."""
+    """Rows before the first window and after the last one go to no instance, so they must not count as copies still to come."""
     trace = small_trace(seed)
     opens = (trace.at_s >= silent_s) & (trace.at_s < 20) & (trace.closes_s > 0)
     trace = Trace(trace.at_s, trace.kind, np.where(opens, trace.closes_s, 0.0))
@@ -241,7 +241,7 @@ def test_a_replay_is_cut_off_only_where_it_is_sure_to_be_worse(seed, silent_s, l
 
 @given(st.lists(st.tuples(st.floats(0, 9), st.integers(0, 99)), min_size=1, unique=True), st.randoms(use_true_random=False))
 def test_the_numbers_of_open_windows_are_those_of_the_windows(windows, order):
-    """They close in any order."""
+    """Windows may close in any order."""
     book = Book()
     held = [Window(0.0, closes_s, mark) for closes_s, mark in windows]
     for one in held:
@@ -314,7 +314,7 @@ def test_turns_deals_to_all_until_the_costs_are_known():
 
 
 def test_turns_opens_no_instance_where_that_helps_nothing():
-    """The work that waits at the first instance is above the bound, whoever gets the next window."""
+    """The work that waits at the first instance exceeds the bound, whichever instance gets the next window."""
     told = setting(5.0, 3, law=OverlapLaw((RowLaw(window_s=1e-6), RowLaw(window_s=1e-6)), (False, False)), counted=(False, False))
     books = Books(told)
     books.of[0].opened(Window(0.0, 10.0, 0))
@@ -400,7 +400,7 @@ def fed(forecast, rates, width_s: float):
 
 
 def test_a_course_that_comes_again_is_foreseen():
-    """Rates of 2 and 20 in turn: after the end of the low ones, the high ones are expected."""
+    """Rates of 2 and 20 alternate. Shortly before the end of a low phase, the forecast expects the high rate."""
     told = setting(scope_s=250.0)
     wave = [2.0] * 40 + [20.0] * 40
     forecast = Course(told)

@@ -1,4 +1,4 @@
-"""Queries whose windows are dealt to several instances: plans, copies, what is refused, and what operators take."""
+"""Queries whose windows are dealt to several instances: plans, copies, refusals, and parameters that operators accept."""
 
 import msgspec
 import numpy as np
@@ -177,7 +177,7 @@ MERGE = MergeParams("at", ("row",), ("at", "row", "to", "to row"), choice=Window
 
 
 def matches(*rows: tuple[int, int, int, int, int]) -> pl.DataFrame:
-    """Event time and number of the first row, the same where the next match may begin, and a value."""
+    """Returns matches: event time and number of the first row and of the row where the next match may begin, and a value."""
     frame = pl.DataFrame(rows, schema=["at", "row", "to", "to row", "v"], orient="row")
     return frame.with_columns(pl.col("at", "to").cast(pl.Datetime("us")), pl.lit(1, pl.Int64).alias("n"))
 

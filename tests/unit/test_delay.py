@@ -1,4 +1,4 @@
-"""How long the longest way of a query is."""
+"""The delay of the longest path of a query."""
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ PLACED = {**PROBLEM.pinned, "f": "b", "j": "a"}
 
 def test_delay_is_that_of_the_longest_way():
     assert longest_delay_ms(PROBLEM, PLACED, TRUTH) == 10.0 + 10.0 + 30.0
-    assert longest_delay_ms(PROBLEM, {**PLACED, "f": "a"}, TRUTH) == 10.0 + 30.0  # from q
+    assert longest_delay_ms(PROBLEM, {**PLACED, "f": "a"}, TRUTH) == 10.0 + 30.0  # the path from q
 
 
 def test_a_reused_operator_brings_the_delay_that_it_has():

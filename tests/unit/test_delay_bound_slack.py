@@ -1,4 +1,4 @@
-"""What hosts are told of a query's delay bound, and when."""
+"""Messages to hosts about the slack of a query's delay bound."""
 
 import msgspec
 import pytest
@@ -46,9 +46,9 @@ def test_a_query_without_a_bound_has_nothing_to_tell():
 
 def test_the_slack_is_told_when_it_changes_and_again_now_and_then():
     record, bounds = make()
-    assert bounds.reported(record) == everywhere(40.0), "as predicted"
+    assert bounds.reported(record) == everywhere(40.0), "the predicted delay counts first"
     report(record, 62.0)
-    assert bounds.reported(record) == [], "a change of less than a twentieth of the bound"
+    assert bounds.reported(record) == [], "the change is less than a twentieth of the bound"
     report(record, 75.0)
     assert bounds.reported(record) == everywhere(25.0)
     for _ in range(REPEAT_REPORTS - 1):
@@ -77,7 +77,7 @@ def test_a_bound_that_is_exceeded_degrades_the_query_and_leaves_only_shorter_way
     report(record, 102.0)
     bounds.reported(record)
     record.settle()
-    assert record.state is QueryState.RUNNING, "the network's ordinary wavering"
+    assert record.state is QueryState.RUNNING, "a small excess is ordinary variation of the network"
 
 
 def test_operators_that_may_move_at_once_share_the_slack():

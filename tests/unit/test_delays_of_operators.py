@@ -1,4 +1,4 @@
-"""What a host computes and tells of the delays from the producers to its operators."""
+"""Delays from producers to the operators of a host: how the host computes and reports them."""
 
 from sbon.execution.delays import DELAY_MS_MAX, REPEAT_S, Delays
 from sbon.execution.ends import Input, Output
@@ -16,7 +16,7 @@ CONFIG = LinkConfig()
 
 
 def operator(name: str, inputs: dict[str, str], outputs: dict[str, str]) -> Instance:
-    """An operator with links by name, each with the node at its other end."""
+    """Returns an operator whose links have these names, with the node at the other end of each."""
     instance = Instance(OperatorSpec(name, MapParams(Column("ok"), None), (), None, None, name), 0)
     for link, node in inputs.items():
         instance.inputs[link] = Input(LinkSpec(link, "s", name, 0, 1.0, 1.0), node, (), LinkReceiver(link, CONFIG))
@@ -69,9 +69,9 @@ def test_a_delay_is_told_when_it_changes_when_it_was_not_sent_and_now_and_then()
     host.delays.told(UpstreamDelay(link="a", delay_ms=90.0))
     assert host.sample(0.0) == [("far", 100.0)]
     host.connected = True
-    assert host.sample(1.0) == [("far", 100.0)], "nobody has got it"
+    assert host.sample(1.0) == [("far", 100.0)], "the last message was not sent"
     host.delays.told(UpstreamDelay(link="a", delay_ms=91.0))
-    assert host.sample(2.0) == [], "a change of a hundredth"
+    assert host.sample(2.0) == [], "the change is about a hundredth"
     host.delays.told(UpstreamDelay(link="a", delay_ms=95.0))
     assert host.sample(3.0) == [("far", 105.0)]
     assert host.sample(2.9 + REPEAT_S) == []
@@ -86,4 +86,4 @@ def test_implausible_delays_and_unknown_nodes_are_ignored():
     host.delays.told(UpstreamDelay(link="unknown", delay_ms=1.0))
     host.delays.told(UpstreamDelay(link="a", delay_ms=1.0))
     host.delays.told(UpstreamDelay(link="b", delay_ms=1.0))
-    assert host.sample(0.0) == [], "there is no coordinate of the node that the first link comes from"
+    assert host.sample(0.0) == [], "the node at the start of link a has no coordinate"

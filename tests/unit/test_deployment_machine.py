@@ -1,4 +1,4 @@
-"""The table of a query's deployment, stepped through without a world."""
+"""The state machine of a query's deployment, without a virtual world."""
 
 from itertools import product
 
@@ -152,7 +152,7 @@ def test_a_lost_answer_to_begin_is_asked_for_again_and_then_the_query_is_refused
         assert machine.phase is Phase.BEGINNING
     *freed, refused = machine.answered(actions[0].step, LinkError("silent"))
 
-    assert freed == [Free("a"), Free("b"), Free("c")], "sinks may have taken rows: it is not placed again"
+    assert freed == [Free("a"), Free("b"), Free("c")], "sinks may have taken rows, so the query is not placed again"
     assert "its sink on c: silent" in str(refused.problem)
     assert machine.phase is Phase.REFUSED
 

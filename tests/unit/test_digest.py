@@ -1,4 +1,4 @@
-"""Digests of durations: rows by bucket, of the last while and of all."""
+"""Digests of durations: rows by bucket, recent and total."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Messages by name: which connection is wanted, who answers, and what is said of nodes that cannot be reached."""
+"""Messages to nodes by name: which connection is wanted, who answers, and errors about nodes that cannot be reached."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ ASK = OperatorsAsk(operators=())
 
 
 class Peers:
-    """Notes what is asked of the connections."""
+    """Records calls to the connections."""
 
     def __init__(self) -> None:
         self.wanted: list[Any] = []

@@ -42,6 +42,6 @@ def test_pages_with_statements_are_found() -> None:
 
 
 def test_the_page_on_sql_names_every_function() -> None:
-    """Hints send people there."""
+    """Hints of errors refer to that page."""
     text = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8").lower()
     assert [name for name in function_names() if not re.search(rf"\b{name}\b", text)] == []

@@ -1,4 +1,4 @@
-"""The table of links' ends: every rule of it, step by step, and the same result whatever the network does to the news."""
+"""The table of links' ends: every rule, and the same result however the network reorders, loses or repeats news."""
 
 import random
 from itertools import product
@@ -12,7 +12,7 @@ from sbon.query.plan import LinkSpec
 
 LINK = LinkSpec("q.1>q.2:0", "q.1", "q.2", 0, 1.0, 1.0, handed=3)
 UP, DOWN = object(), object()
-"""The operators here that have the ends."""
+"""Operators of this host that own the ends."""
 
 
 def end_at(node: str = "far", epoch: int = 5) -> End:
@@ -52,7 +52,7 @@ def test_news_of_each_age_changes_what_the_rules_say(other, place, news, then, a
 
     assert hear(end, other, place) == actions
     assert facts(end) == then
-    assert hear(end, other, place) == [], "it is heard twice"
+    assert hear(end, other, place) == [], "repeated news changes nothing"
     assert facts(end) == then
 
 
@@ -68,7 +68,7 @@ def test_taking_end_cannot_pass():
 
 
 def table(remembered: int = 2) -> Ends[object, End, End]:
-    """A host on which `UP` gives rows to q.2 and `DOWN` takes rows from q.1, two links each, and one link of other operators."""
+    """Returns the table of a host: `UP` gives rows to q.2 over two links and to q.9 over one, `DOWN` takes rows from q.1 over two links."""
     ends: Ends[object, End, End] = Ends(remembered)
     for number in range(2):
         ends.add_giving(UP, End(msgspec.structs.replace(LINK, id=f"out{number}", source="q.up"), "far", 0))
@@ -95,10 +95,10 @@ def test_passing_is_for_one_link_and_a_move_of_the_operator_before_is_not_for_it
     assert [end.link.id for _, end in ends.beside("q.1")] == ["in0"]
     assert [end.link.id for _, end in ends.beside("q.1~m")] == ["in1"]
     assert ends.moved("q.1", "there", 9) == [ForgetDelay("in0")]
-    assert ends.moved("q.1~m", "third", 1) == [ForgetDelay("in1")], "its epochs begin anew"
+    assert ends.moved("q.1~m", "third", 1) == [ForgetDelay("in1")], "the multicast has epochs of its own"
     assert ends.passed(msgspec.structs.replace(passed, source="q.1", handed=3), "near") == []
-    assert [(end.node, end.link.source) for _, end in ends.beside("q.1~m")] == [("third", "q.1~m")], "late news"
-    assert ends.passed(msgspec.structs.replace(passed, id="in7"), "near") == [], "a link that is not here"
+    assert [(end.node, end.link.source) for _, end in ends.beside("q.1~m")] == [("third", "q.1~m")], "late news changes nothing"
+    assert ends.passed(msgspec.structs.replace(passed, id="in7"), "near") == [], "this host has no such link"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -127,9 +127,9 @@ def test_operators_that_have_left_are_found_until_they_return_or_are_too_many():
     ends.left("b", "there", 1)
     ends.moved("a", "fourth", 5)
     ends.left("c", "there", 1)
-    assert [ends.place(operator) for operator in "abc"] == [("fourth", 5), None, ("there", 1)], "the oldest news goes first"
+    assert [ends.place(operator) for operator in "abc"] == [("fourth", 5), None, ("there", 1)], "the oldest entry goes first"
     ends.moved("b", "there", 2)
-    assert ends.place("b") is None, "it is not remembered again"
+    assert ends.place("b") is None, "news about a dropped entry does not bring it back"
     ends.returned("a")
     assert ends.place("a") is None
 
@@ -163,7 +163,7 @@ def test_pauses_double_up_to_the_longest_one():
 
 
 def test_of_several_ends_of_a_link_the_one_that_has_begun_anew_last_is_found():
-    """A multicast that a former copy of an operator fed still has an end of a link that the operator here has, too."""
+    """A multicast fed by a former copy of an operator may still own an end of a link that the present copy owns, too."""
     ends: Ends = Ends(10)
     former, latest, other = (End(msgspec.structs.replace(LINK, id=name), "far", 0) for name in (LINK.id, f"{LINK.id}+12", f"{LINK.id}+3"))
     for owner, end in ((UP, former), (DOWN, latest), (UP, other)):

@@ -1,4 +1,4 @@
-"""Each transition of each machine's table is gone through by the unit tests of that machine, without a world."""
+"""The unit tests of each state machine cover every transition of its table, without a virtual world."""
 
 import json
 import os
@@ -24,7 +24,7 @@ STEPPED_THROUGH_BY_PAIRS = {
     "sbon/migration/neighbour.py",
     "sbon/supervision/health.py",
 }
-"""Their tests take every pair of state and event."""
+"""Modules whose tests try every pair of state and event."""
 
 
 def test_every_transition_of_every_table_is_gone_through(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_every_transition_of_every_table_is_gone_through(tmp_path: Path) -> None
 
 
 def test_every_machine_with_a_table_is_listed() -> None:
-    """`TABLE` of `sbon.wire.authority` and of telemetry are no machines: they have no states."""
+    """`TABLE` in `sbon.wire.authority` and in telemetry has no states, so it is no state machine."""
     have = {path.as_posix() for path in modules("sbon") if "\nTABLE" in (ROOT / path).read_text(encoding="utf-8")}
     machines = {path for path in have if "(Phase." in (text := (ROOT / path).read_text(encoding="utf-8")) or "Transitions(" in text}
 

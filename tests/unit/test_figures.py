@@ -1,4 +1,4 @@
-"""The paper's experiments: their arithmetic on small numbers, and one short run of each on a small overlay, twice."""
+"""The paper's experiments: their arithmetic on small numbers, and one short run of each on a small overlay."""
 
 import gzip
 import json
@@ -45,7 +45,7 @@ TINY = Extent(
 
 
 def drawn_network(nodes=10, slices=2, seed=5, name="Somewhere"):
-    """Points on a plane that move a little from slice to slice; two clusters far apart."""
+    """Returns a network of points on a plane in two distant clusters; the points move a little from slice to slice."""
     rng = np.random.default_rng(seed)
     at = rng.uniform(0, 20, (nodes, 2)) + np.where(np.arange(nodes) % 2, 0.0, 120.0)[:, None]
     rtt = []
@@ -112,7 +112,7 @@ def test_equal_operators_shared_once_by_hand():
     network = MeasuredNetwork("line", ("a", "b", "c"), rtt[None])
     once = each_equal_operator_once(network, [("a", "b")], [Asked(0, "c"), Asked(0, "c")], Rates(1000.0, 1000.0, 500.0))
 
-    assert once == {"usage_bytes": 45.0, "wan_bytes_per_s": 2000.0}  # on b: 10 from a, 17.5 to each of two consumers
+    assert once == {"usage_bytes": 45.0, "wan_bytes_per_s": 2000.0}  # on b, in bytes: 10 from a, 17.5 to each of two consumers
 
 
 def test_popular_sources_are_asked_for_more_often():
@@ -236,7 +236,7 @@ def test_every_experiment_gives_what_its_figure_needs(result):
 
 
 def test_measured_rates_are_those_that_the_sources_send(result):
-    """A row a second of about 1,020 bytes on each side, and a quarter of them joined."""
+    """Each side sends one row of about 1,020 bytes per second; a quarter of the rows is joined."""
     for one in result["figure12"].values():
         assert one["rates_bytes_per_s"] == pytest.approx([1030.0, 1030.0, 515.0], rel=0.1)
 

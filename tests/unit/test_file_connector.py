@@ -202,7 +202,7 @@ def test_a_stopped_source_lets_go_of_its_file(tmp_path: Path, monkeypatch: pytes
     assert is_open()
     stream.stop()
     assert not is_open()
-    stream.stop()  # a second time is nothing new
+    stream.stop()  # a second call does nothing
 
     early = source("file", READINGS, context(tmp_path), path="r.csv")
     early.stop()
@@ -263,7 +263,7 @@ def test_abandoned_sink_that_appends_has_its_rows_in_the_file(tmp_path: Path):
 
 def test_what_an_interrupted_sink_has_written_is_taken_up(tmp_path: Path):
     (tmp_path / "out.csv").write_text("old")
-    sink("file", READINGS, context(tmp_path), path="out.csv", mode="replace").write(FRAME)  # and is never closed
+    sink("file", READINGS, context(tmp_path), path="out.csv", mode="replace").write(FRAME)  # never closed
     for height in (6, 9):
         out = sink("file", READINGS, context(tmp_path), path="out.csv", mode="resume")
         out.write(FRAME)
@@ -305,7 +305,7 @@ def test_a_part_takes_the_whole_batch_that_fills_it_unless_its_rows_are_asked_fo
 
 
 class Full:
-    """A disk that has room for so many more bytes; None: for all."""
+    """A file on a disk with room for `room` more bytes; None: unlimited."""
 
     def __init__(self, file: Any, room: int | None) -> None:
         self._file = file

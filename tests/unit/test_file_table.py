@@ -1,4 +1,4 @@
-"""A file as a lookup table: whole versions, read again when the file has changed, the former one kept where the new one is no good."""
+"""A file as a lookup table: it gives whole versions, reads a changed file again, and keeps the former version if the new one is bad."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def params(not_null: tuple[str, ...] = (), connector: str = "file", **options: s
 
 
 class Reader:
-    """Asks a table for its rows at instants of its own."""
+    """Polls a table, with a clock of its own."""
 
     def __init__(self, folder: Path, *, not_null: tuple[str, ...] = (), **options: str) -> None:
         self.file = folder / "sites.csv"
@@ -33,19 +33,19 @@ class Reader:
         self.now = 0.0
 
     def write(self, text: str) -> None:
-        """A new file in place of the old one."""
+        """Replaces the file."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(f"id,name\n{text}")
         os.replace(fresh, self.file)
 
     def begin(self) -> "Reader":
-        """As the engine does."""
+        """Opens and starts the table as the engine does."""
         self.table.open()
         self.table.start(lambda: None)
         return self
 
     def ask(self, seconds: float = 0.0) -> list[Polled]:
-        """All that it gives at once, so many seconds later."""
+        """Advances the clock and returns all that the table gives at that instant."""
         self.now += seconds
         answers: list[Polled] = []
         while True:
@@ -55,7 +55,7 @@ class Reader:
             answers.append(polled)
 
     def rows(self, seconds: float = 0.0) -> list[tuple[Any, ...]]:
-        """Without the version."""
+        """Advances the clock and returns the rows without the columns of the version."""
         return [row[:-2] for polled in self.ask(seconds) if polled.frame is not None for row in polled.frame.rows()]
 
 
@@ -71,7 +71,7 @@ def test_the_first_version_is_given_at_once_and_its_end_lets_the_stream_go(tmp_p
     assert not any(polled.finished for polled in given)
     assert reader.rows(10) == []
     assert is_read_whole(params())
-    assert is_read_whole(params(replay="event_time")), "a later query wants the whole table, whatever the pace of the stream"
+    assert is_read_whole(params(replay="event_time")), "a later query needs the whole table, whatever the pace of the replay"
 
 
 def test_a_file_without_rows_is_a_version_too(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Window functions as Flink writes them mean what ours mean, to the last operator; what ours cannot do is refused at its place."""
+"""Window functions in Flink's syntax give the plans of ours; a form without equivalent is refused with its place."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The links of one host: what is sent again when, and what latecomers hear. The other hosts are what this one has sent."""
+"""The links of one host: when batches are sent again, and what late senders are told. Only the messages to other hosts are recorded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ LINK = LinkSpec("q.1>q.2:0", "q.1", "q.2", 0, 1.0, 1.0)
 
 
 class Router:
-    """Keeps what was sent, by node; everything finds room."""
+    """Records messages with their nodes; always has room."""
 
     me = "here"
 
@@ -36,13 +36,13 @@ class Router:
         return True
 
     def taken(self):
-        """Batches sent since the last call."""
+        """Returns the batches sent since the last call."""
         found, self.sent = [(node, message.sequence) for node, message in self.sent], []
         return found
 
 
 class Events:
-    """Nobody to tell."""
+    """Ignores all reports."""
 
     def __getattr__(self, name):
         return lambda *told: None
@@ -50,7 +50,7 @@ class Events:
 
 @pytest.fixture
 def far():
-    """A flow with an operator whose output leads to another host, three batches under way."""
+    """Returns a flow, its router and an output that leads to another host and has three unacknowledged batches."""
     host = SimulatedWorld(np.zeros((1, 1)), 1).boot(0)
     router = Router()
     flow = Flow(host, router, Events(), 10, LinkConfig(), host.disk("spill"))
@@ -113,7 +113,7 @@ def test_latecomers_hear_where_an_operator_has_gone_and_only_the_latest(far):
 
 
 def test_a_former_host_that_repeats_a_batch_gets_no_answers_once_the_next_host_has_sent():
-    """Seed 7077: the acknowledgements went to the former host alone, and the next one waited for credit for ever."""
+    """Seed 7077: only the former host got acknowledgements, and the next host waited for credit for ever."""
     heard: list[str] = []
     incoming = Input(LINK, "before", (), LinkReceiver(LINK.id, LinkConfig()))
 
@@ -129,14 +129,14 @@ def test_a_former_host_that_repeats_a_batch_gets_no_answers_once_the_next_host_h
     incoming.answers(1, "before", to("before"))
     incoming.name("next", 1)
     incoming.answers(1, "before", to("before, again"))
-    assert answer() == "before, again", "the move is not decided"
+    assert answer() == "before, again", "the move is not decided yet"
     incoming.answers(1, "next", to("next"))
     incoming.answers(1, "before", to("before"))
     assert answer() == "next"
     incoming.answers(1, "next", to("next, again"))
-    assert answer() == "next, again", "its connection is a new one"
+    assert answer() == "next, again", "the next host has a new connection"
     incoming.answers(2, "before", to("before"))
-    assert answer() == "before", "what is new comes from where the source runs"
+    assert answer() == "before", "a new batch comes from the host where the source runs"
     incoming.answers(1, "next", to("next"))
     incoming.unname("before")
     incoming.answers(1, "before", to("before"))
@@ -144,7 +144,7 @@ def test_a_former_host_that_repeats_a_batch_gets_no_answers_once_the_next_host_h
 
 
 def test_a_host_where_the_sender_was_and_may_be_again_is_not_the_next_one_that_has_sent():
-    """Seed 181: it was to return there, and did not."""
+    """Seed 181: the sender was to return to its first host, and did not."""
     heard: list[str] = []
     incoming = Input(LINK, "first", (), LinkReceiver(LINK.id, LinkConfig()))
     incoming.receiver.accept(1)

@@ -1,4 +1,4 @@
-"""Predicted against measured latency of a running query."""
+"""Predicted and measured latency of a running query."""
 
 import math
 from typing import Any
@@ -58,7 +58,7 @@ def test_the_first_prediction_waits_for_measured_costs_and_answers() -> None:
     assert not forecast.look({}, books, now=FIRST_S)
     assert forecast.row() is None
     assert forecast.look(reports(100.0), books, now=FIRST_S + 1)
-    assert not forecast.look(reports(100.0), books, now=FIRST_S + 2)  # it is being predicted
+    assert not forecast.look(reports(100.0), books, now=FIRST_S + 2)  # a prediction is under way
 
 
 def test_a_running_query_shows_its_highest_rate() -> None:
@@ -94,7 +94,7 @@ def test_measured_that_leaves_predicted_for_a_minute_is_predicted_anew_and_says_
 
 
 def test_rows_that_come_in_bursts_are_predicted_as_they_come() -> None:
-    """In the same mean rate, a second that has ten times the rows of the others makes answers later."""
+    """At the same mean rate, answers come later if one second in ten has eleven times the rows of the others."""
     forecast, even = make_forecast(), reports(100.0, 20_000.0)
     bursts = tuple([10_000] * 9 + [110_000]) * 6
     uneven = {**even, SOURCE: msgspec.structs.replace(even[SOURCE], bursts=bursts)}
@@ -176,7 +176,7 @@ def test_rates_of_the_present_replace_those_of_the_plan() -> None:
 
 
 def test_a_running_query_is_predicted_without_its_own_use_of_a_host_and_with_that_of_others() -> None:
-    """Its source uses 0.3 of the 0.8 cores that operators use on its host."""
+    """The query's source uses 0.3 of the 0.8 cores that operators use on its host."""
     books, forecast = Books("b"), make_forecast()
     other = Books("a")
     for second in range(5):

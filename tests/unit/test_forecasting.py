@@ -1,4 +1,4 @@
-"""A prediction that fails by a fault is logged; one that cannot be made is not."""
+"""A prediction that fails because of a bug is logged; a prediction that is impossible is not."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from sbon.supervision.record import QueryRecord
 
 
 class Threads:
-    """Runs work at once."""
+    """Runs work immediately."""
 
     def now(self) -> float:
         return 0.0

@@ -1,4 +1,4 @@
-"""Frames travel as bytes and come back equal; what is not a frame is refused."""
+"""Frames are equal after encoding and decoding; bytes that are no frame are refused."""
 
 import gc
 import tracemalloc
@@ -78,7 +78,7 @@ def test_a_damaged_frame_is_refused(data: st.DataObject):
 
 @pytest.mark.parametrize("way", ["batch", "snapshot"])
 def test_reading_leaves_nothing_behind(way: str):
-    """The daemon does it for every batch, for months."""
+    """The daemon decodes every batch, for months."""
     columns = (Field("k", ColumnType.INT), Field("s", ColumnType.TEXT))
     frame = pl.DataFrame({"k": [1, 2, 3], "s": ["a", None, "c"]})
     data = bytes(encode_batch(frame, columns)) if way == "batch" else encode(frame)
@@ -92,8 +92,8 @@ def test_reading_leaves_nothing_behind(way: str):
 
     tracemalloc.start()
     try:
-        growth()  # caches fill
-        # The traced memory is the process's: what other threads and other tests' ends take meanwhile is in it. A leak is in every round.
+        growth()  # fills caches
+        # The traced memory is that of the whole process, so other threads and earlier tests disturb it. A leak shows in every round.
         assert min(growth() for _ in range(5)) < 5_000
     finally:
         tracemalloc.stop()

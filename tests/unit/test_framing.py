@@ -1,4 +1,4 @@
-"""The stream machine: who gets through the handshake, and what each refusal says."""
+"""The stream machine: which handshakes succeed, and the text of each refusal."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def make_pair(dialler_ring, acceptor_ring, expect=None):
 
 
 def feed(stream, data):
-    """(bytes to answer, other events)."""
+    """Returns (bytes to answer, other events)."""
     events = list(stream.receive(data))
     return b"".join(e.data for e in events if isinstance(e, Send)), [e for e in events if not isinstance(e, Send)]
 
@@ -139,7 +139,7 @@ def test_an_acceptor_that_does_not_choose_is_refused():
 
 
 def test_a_key_of_the_right_id_but_other_bytes_fails_at_frame_zero():
-    """An impostor may learn the id, which travels readable, and still cannot answer."""
+    """An impostor may learn the key's id, which is not encrypted, but cannot answer."""
 
     class Impostor(KeyRing):
         @property

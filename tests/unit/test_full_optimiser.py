@@ -28,7 +28,7 @@ def make(problem, space=LINE, signatures=None, hosts=None, **config):
 
 
 def offers(slots=10, running=None, load=None):
-    """Every candidate measures what the coordinates of LINE say."""
+    """Returns answers of candidates whose measurements equal the predictions by the coordinates of LINE."""
 
     def answer(ask):
         rtts = {peer: LINE.rtt_ms(ask.node, peer) for peer in ask.about}
@@ -47,7 +47,7 @@ def test_candidates_are_asked_about_the_operators_neighbours():
         AskCandidate("a", ("d",), ()),
         AskCandidate("b", ("a", "d"), ()),
         AskCandidate("c", ("a", "d"), ()),
-        AskCandidate("d", (), ()),  # a measures the RTT between them
+        AskCandidate("d", (), ()),  # a measures the RTT to d
     ]
 
 
@@ -67,7 +67,7 @@ def test_a_selective_operator_goes_to_its_producer():
 def test_relaxation_takes_the_nearest_node_to_the_rest_point():
     decision = place(make(FILTER, strategy="relaxation"), offers())
 
-    assert decision.assignment["f"] == "b"  # at rest at 16.7 of 100 ms
+    assert decision.assignment["f"] == "b"  # the springs rest at 16.7 of 100 ms
 
 
 def test_a_node_without_room_is_passed_over():
@@ -76,10 +76,10 @@ def test_a_node_without_room_is_passed_over():
 
 
 def test_two_operators_do_not_share_one_place():
-    decision = place(make(CHAIN), offers(slots={"a": 2, "b": 1, "c": 1}))  # one of a's two is for the source
+    decision = place(make(CHAIN), offers(slots={"a": 2, "b": 1, "c": 1}))  # one of a's two slots is for the source
 
     assert sorted((decision.assignment["f"], decision.assignment["g"])) == ["a", "b"]
-    assert decision.assignment["f"] == "a"  # it has the greater rates
+    assert decision.assignment["f"] == "a"  # f has the higher rates
 
 
 def test_a_loaded_node_is_avoided_as_if_it_were_farther_away():
@@ -95,7 +95,7 @@ def test_who_does_not_answer_is_not_used():
 
 
 def test_measured_rtts_overrule_predicted_ones():
-    """A detour that coordinates do not know: b is really far from everyone."""
+    """b is really far from all nodes, which coordinates do not show."""
     slots = {"b": 1, "c": 1}
 
     def answer(ask):
@@ -141,7 +141,7 @@ def test_a_running_operator_in_the_region_serves_and_its_inputs_are_dropped(stra
 
 
 def test_least_usage_reuses_the_operator_that_costs_least():
-    """At d the answer is already where it is wanted."""
+    """The operator at d already runs on the consumer's node."""
     running = {"b": {"sum": "q1.g"}, "d": {"sum": "q7.g"}}
     decision = place(make(CHAIN, signatures={"g": "sum"}), offers(running=running))
 
@@ -300,7 +300,7 @@ def test_usage_at_the_producers_is_the_mean_over_them():
     assert decision.usage_producer == pytest.approx(sum(each) / len(each))
 
 
-# One line of ten, and a node off it that looks far: 300 ms from everybody by coordinates.
+# Ten nodes on a line, and one off the line that is at least 300 ms from all others by coordinates.
 TEN = CostSpace({f"n{i}": node(10.0 * i) for i in range(10)} | {"odd": node(0.0, 300.0)})
 UNION = PlacementProblem(
     {"p": "n0", "q": "n4", "s": "n9"},

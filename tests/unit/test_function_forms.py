@@ -1,4 +1,4 @@
-"""What `docs/reference/functions.md` says can be written, the planner takes."""
+"""The planner takes all forms in `docs/reference/functions.md`."""
 
 import re
 
@@ -22,7 +22,7 @@ NAMES = {
     "share": "0.5", "separator": "','", "key": "'key'", "precision": "3", "seconds": "n", "part": "'p'", "new": "'q'", "characters": "'c'",
     "low AND high": "1 AND 2", "FROM start FOR length": "FROM 1 FOR 2", "AND b": "AND a", "OR b": "OR a", "base": "2",
 }  # fmt: skip
-"""Stand-ins of the forms, and values for them."""
+"""Placeholders in the forms, and values for them."""
 
 OTHER_VALUES = {
     "x -> key": {"x": "j"},
@@ -35,7 +35,7 @@ OTHER_VALUES = {
     "DATE_FORMAT": {"YYYY": "yyyy"},
     "TO_TIMESTAMP(text, ": {"YYYY": "YYYY-MM-DD"},
 }
-"""By the beginning of a form: columns that it needs instead."""
+"""Replacements for single forms, by the beginning of the form."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def catalog():
 
 
 def examples(form):
-    """Yield the alternatives of a form with columns and values in place of names."""
+    """Yields the alternatives of a form, with columns and values in place of placeholders."""
     for one in re.split(r", (?=[A-Za-z_]+[(:]|a IS)", form):
         example = one
         for name, value in NAMES.items():

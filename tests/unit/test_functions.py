@@ -1,4 +1,4 @@
-"""Functions of users' own: their declarations, their calls in SQL, and what becomes of them as operators."""
+"""User-defined functions: their declarations, their calls in SQL, and their operators."""
 
 from collections.abc import Mapping
 from typing import Any

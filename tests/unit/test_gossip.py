@@ -1,4 +1,4 @@
-"""Membership and coordinate of one agent joined with datagrams: what each action of the machine becomes, and what is let in."""
+"""Membership and coordinate of one agent, joined with datagrams: the effect of each action, and which datagrams are accepted."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ ACK = encode_ack(Ack(Envelope("a", 0, 5, 0, pack_vitals(FAR, Capacity()), [], []
 
 
 class Host(FakeHost):
-    """A machine that notes the datagrams which leave it; sealing takes it 5 ms."""
+    """A machine that records the datagrams it sends; sealing takes 5 ms."""
 
     def __init__(self, log: list[Any]) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Host(FakeHost):
 
 
 class World:
-    """Agent a, whose machine wants what the test says."""
+    """Agent a; the test decides which actions its state machine wants."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self.log: list[Any] = []
@@ -69,7 +69,7 @@ class World:
         return self.take()
 
     def want(self, *wanted: actions.Action) -> None:
-        """Has the machine ask for this after some event."""
+        """Makes the state machine ask for these actions after an event."""
         self.wanted = list(wanted)
         self.gossip.merge(b"")
 

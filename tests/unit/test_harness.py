@@ -218,7 +218,7 @@ def test_ctrl_c_in_the_midst_of_an_operators_work_ends_the_world(monkeypatch):
     monkeypatch.setattr(Window, "process", interrupted)
 
     def run() -> None:
-        """Rows may flow before the query is submitted in full."""
+        """Submits a query and runs on. The interrupt may come in either call, because rows may flow before the submission ends."""
         world.submit(
             "CREATE SOURCE s (ts TIMESTAMP, k INT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen');"
             "SELECT window_start, COUNT(*) AS n FROM TUMBLE(s, ts, INTERVAL '1 s') GROUP BY window_start"

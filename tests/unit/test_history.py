@@ -1,4 +1,4 @@
-"""What has happened to a query, as its home remembers it."""
+"""The history of a query, as its home remembers it."""
 
 from sbon.cli.overview import history_rows, lost_text
 from sbon.supervision.continuation import Continuation

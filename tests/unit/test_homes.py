@@ -1,4 +1,4 @@
-"""Queries for which somebody answers, and what is told of those for which nobody does."""
+"""Queries whose home answers for them, and reports about orphans."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -58,7 +58,7 @@ def test_an_orphan_is_told_once_and_forgotten_when_its_home_is_back():
     assert orphans.look({QUERY: AMS}, {"ams": failed}, 12.0, 0.0) == [OrphanFound(QUERY, "ams", HomeState.FAILED)]
     assert orphans.look({QUERY: AMS}, {"ams": failed}, 13.0, 0.0) == []
     assert orphans.look({QUERY: AMS}, {}, 500.0, 0.0) == []
-    assert orphans.since == {QUERY: 10.0}, "though the member's row is forgotten"
+    assert orphans.since == {QUERY: 10.0}, "the orphan stays known when its home is no longer in the table of members"
     assert orphans.look({QUERY: AMS}, {"ams": member()}, 501.0, 0.0) == []
     assert orphans.since == {}
 
@@ -130,9 +130,9 @@ def test_what_several_hosts_serve_is_one_row():
 @pytest.mark.parametrize(
     ("state", "hosts", "answered", "shown"),
     [
-        (HomeState.PRESENT, True, True, False),  # it begins or ends at this moment
-        (HomeState.PRESENT, True, False, True),  # this agent has not noticed yet what the host has
-        (HomeState.PRESENT, False, True, True),  # a name that its home does not know
+        (HomeState.PRESENT, True, True, False),  # the query begins or ends at this moment
+        (HomeState.PRESENT, True, False, True),  # the host has noticed, this agent has not
+        (HomeState.PRESENT, False, True, True),  # the home does not know the query of a name
         (HomeState.PRESENT, False, False, False),
         (HomeState.RESTARTED, True, True, True),
         (HomeState.FAILED, False, False, True),
@@ -142,7 +142,7 @@ def test_a_query_is_shown_as_an_orphan_where_nobody_answers_for_it(state, hosts,
     told = {"nyc": [Orphan(QUERY, "ams", "failed", 3.0, (SOURCE,))]} if hosts else {}
     rows = orphan_rows(told, (), [entry()], {QUERY: state}, ("nyc", "ams") if answered else ("nyc",))
     assert bool(rows) is shown
-    assert orphan_rows(told, (QUERY,), [entry()], {QUERY: state}, ("nyc",)) == [], "a home has told it"
+    assert orphan_rows(told, (QUERY,), [entry()], {QUERY: state}, ("nyc",)) == [], "a home has reported the query"
 
 
 def test_a_name_is_not_free_while_others_own_or_keep_its_query():

@@ -1,4 +1,4 @@
-"""The rules of the house: what the library may not touch, which way imports point, what an idle agent loads, what is documented."""
+"""Rules for the code: what the library may not use, the direction of imports, what an idle agent loads, and what is documented."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tests.source_code import ROOT, modules, source
 
 IMPURE = {"asyncio", "socket", "time", "random", "threading", "selectors", "subprocess", "multiprocessing", "concurrent"}
 LAYERS = {"sbon": {"sbon_agent", "sbon_testbed"}, "agent": {"sbon_testbed"}, "testbed": set()}
-"""What each folder may not import."""
+"""Packages that each folder may not import."""
 
 FRAGMENTS = {"By", "How", "Of", "That", "What", "Where", "Whether", "Who"}
 """Words that docstrings do not begin with."""
@@ -25,7 +25,7 @@ HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "pyarrow", "py
 
 
 def is_pure(path: Path) -> bool:
-    """Tells whether the library's rule holds for a module: the command line and the analysis package may reach the outside world."""
+    """Tells whether a module must be without I/O: all of the library but the command line and the analysis package."""
     return path.parts[0] == "sbon" and path.parts[1] not in ("cli", "analysis")
 
 
@@ -87,7 +87,7 @@ def test_commands_print_through_one_module_which_makes_text_of_others_printable(
 
 
 def test_frames_are_computed_on_the_thread_that_asks():
-    """polars hands `select` and `with_columns` of several columns to one thread of its own, for which all executor threads would wait."""
+    """For several columns, polars runs `select` and `with_columns` on one thread of its own; all executor threads would wait for it."""
     folders = ("sbon/operators", "sbon/formats", "sbon/connectors", "agent/connectors")
     found = [
         f"{path}:{line}: {called}"
@@ -100,13 +100,13 @@ def test_frames_are_computed_on_the_thread_that_asks():
 
 
 def is_lazy(text: str) -> bool:
-    """Tells whether columns are selected of a lazy frame, or of no frame (`pl.select`)."""
+    """Tells whether columns are selected from a lazy frame, or from no frame (`pl.select`)."""
     return text == "pl" or text.startswith("lazy.") or ".lazy()" in text or "scan_parquet" in text
 
 
 @pytest.mark.parametrize("folder", sorted(LAYERS))
 def test_docstrings_begin_with_a_verb_or_a_noun(folder):
-    """A fragment such as "Of each node" or "Whether it moves" says its subject only to those who know it."""
+    """Only those who know the code understand a fragment such as "Of each node" or "Whether it moves"."""
     found = [
         f"{path}:{line}: {text.splitlines()[0]}"
         for path in modules(folder)

@@ -1,4 +1,4 @@
-"""A silent source's watermark goes on by the clock, and only then."""
+"""The watermark of a silent source follows the clock; that of other sources does not."""
 
 import polars as pl
 from hypothesis import given
@@ -18,7 +18,7 @@ ROW = pl.DataFrame({"x": [1]})
 
 
 class Scripted:
-    """Gives what the test has put into it."""
+    """A source that gives what the test has put into `next`."""
 
     dropped_rows = 7
 
@@ -29,7 +29,7 @@ class Scripted:
         """Nothing."""
 
     def poll(self, now: float, wall: float) -> Polled:
-        """Once each."""
+        """Gives each frame once."""
         given, self.next = self.next, self.next._replace(frame=None)
         return given
 
@@ -44,7 +44,7 @@ def make() -> tuple[Scripted, IdleSource]:
 
 
 def gives(inner: Scripted, event_s: float) -> None:
-    """A row with this event time is there."""
+    """Puts a row with this event time into the source."""
     inner.next = Polled(ROW, round((event_s - DELAY_S) * SECOND), None)
 
 
@@ -60,8 +60,8 @@ def test_after_a_pause_the_watermark_follows_the_clock():
     assert idle.poll(12.0, WALL + 12).watermark_us == (WALL + 2 - DELAY_S) * SECOND
 
     gives(inner, WALL + 12.5)
-    assert idle.poll(12.5, WALL + 12.5).watermark_us == round((WALL + 12.5 - DELAY_S) * SECOND), "what comes on time has the say again"
-    assert idle.poll(22.0, WALL + 22).watermark_us == round((WALL + 12.5 - DELAY_S) * SECOND), "the pause begins anew"
+    assert idle.poll(12.5, WALL + 12.5).watermark_us == round((WALL + 12.5 - DELAY_S) * SECOND), "a row in time sets the watermark again"
+    assert idle.poll(22.0, WALL + 22).watermark_us == round((WALL + 12.5 - DELAY_S) * SECOND), "the pause begins again"
     assert idle.dropped_rows == 7
 
 
@@ -83,7 +83,7 @@ def test_what_could_not_be_asked_was_not_idle():
     inner, idle = make()
     gives(inner, WALL)
     idle.poll(0.0, WALL)
-    assert idle.poll(60.0, WALL + 60).watermark_us == (WALL - DELAY_S) * SECOND, "for want of room downstream nobody asked for 50 s"
+    assert idle.poll(60.0, WALL + 60).watermark_us == (WALL - DELAY_S) * SECOND, "without room downstream nobody polled it for 50 s"
     assert idle.poll(69.0, WALL + 69).watermark_us == (WALL - DELAY_S) * SECOND
     assert idle.poll(70.0, WALL + 70).watermark_us == (WALL + 60 - DELAY_S) * SECOND
 
@@ -97,7 +97,7 @@ def test_the_end_is_the_end():
 @given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=40))
 @examples(50)
 def test_the_watermark_never_goes_back_and_live_rows_are_never_late(steps: list[tuple[float, bool]]):
-    """Rows whose event time is the clock's: whenever they come, they are not behind the watermark."""
+    """Rows whose event time is their time of arrival are never behind the watermark."""
     inner, idle = make()
     now = watermark_us = 0.0
     for pause_s, row in steps:

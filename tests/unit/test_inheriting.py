@@ -1,4 +1,4 @@
-"""Keepers take versions, promise each epoch once, and take over queries whose owners are gone: stepped through without a world."""
+"""Keepers take versions, promise each epoch once, and take over queries whose owners are gone; no virtual world is needed."""
 
 import msgspec
 import pytest
@@ -48,7 +48,7 @@ def look(one: Inheriting, now: float, gone: tuple[Holder, ...] = (AMS,), ended: 
 def test_a_keeper_takes_newer_versions_and_refuses_lower_epochs():
     one = keeper()
     assert one.keep(record(2)) == HolderSays(granted=True, epoch=0)
-    assert one.keep(record(1)) == HolderSays(granted=True, epoch=0), "it has that one, and a newer one"
+    assert one.keep(record(1)) == HolderSays(granted=True, epoch=0), "the keeper has this version and a newer one"
     assert one.records[QUERY].version == 2
     assert one.promise(Attempt(QUERY, 3, SECOND, FIRST), is_owner_there=False).granted
     assert one.keep(record(1, 3, SECOND)).granted
@@ -130,7 +130,7 @@ def test_it_promises_to_itself_before_it_asks():
 
 
 def test_a_holder_that_is_refused_learns_a_newer_version_and_whom_that_names():
-    """Seed 6355: the candidate stood in the newest version alone, whose other holders had not got it, and so refused it for ever."""
+    """Seed 6355: only the newest version named the candidate. The other holders had not got that version, so they refused for ever."""
     newer = record(9, 4, OSL, (TRIO, tuple(sorted((OSL, FRA, NYC)))))
     one = keeper()
     assert not one.promise(Attempt(QUERY, 1, OSL, FIRST), is_owner_there=False).granted
@@ -188,7 +188,7 @@ def test_a_newer_record_of_another_holder_decides_who_must_agree():
     (asked,) = look(one, 1.0)
     assert isinstance(asked, Ask)
     newer = record(5, sets=((AMS, OSL, RIO),))
-    assert one.answered(asked, HolderSays(granted=True, epoch=1, record=newer), 1.1) == [], "it is no holder of that one"
+    assert one.answered(asked, HolderSays(granted=True, epoch=1, record=newer), 1.1) == [], "the agent is no holder of the newer record"
     assert one.records == {}
 
 
@@ -229,7 +229,7 @@ def test_a_keeper_that_its_first_version_has_not_reached_promises():
     assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1)
     assert one.promise(Attempt(QUERY, 2, SECOND, FIRST), is_owner_there=True) == HolderSays(granted=False, epoch=1)
     assert one.promise(Attempt(QUERY, 2, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=True, epoch=2)
-    assert not one.keep(record(9, 1)).granted, "it would pass the promise"
+    assert not one.keep(record(9, 1)).granted, "the record would bypass the promise"
 
 
 def test_a_process_without_a_record_promises_for_the_former_one():
@@ -303,7 +303,7 @@ def test_a_query_that_has_ended_here_is_neither_promised_nor_kept(monkeypatch: p
     one.promises.restore(before.promises.all)  # the agent has restarted
     assert not one.keep(record(7, 3, FIRST)).granted
     assert not one.promise(Attempt(QUERY, 1, SECOND, Holder(AMS.name, 77)), is_owner_there=False).granted
-    assert one.promise(Attempt("first", 1, SECOND, Holder(AMS.name, 77)), is_owner_there=False).granted, "it is remembered no more"
+    assert one.promise(Attempt("first", 1, SECOND, Holder(AMS.name, 77)), is_owner_there=False).granted, "the oldest is forgotten"
 
 
 def test_an_owner_that_has_restarted_gets_no_promise_where_its_record_is():
@@ -349,7 +349,7 @@ def test_a_record_that_is_handed_back_is_asked_for_again_and_may_be_promised_to_
 
 
 def handed_back(*written_to: Holder) -> Inheriting:
-    """A keeper whose first version as an owner has got no answer; the former owner is back."""
+    """Returns a keeper whose first version as an owner has got no answer; the former owner is back."""
     one = keeper()
     one.hand_back(record(), 1, written_to, 0.0)
     return one
@@ -371,14 +371,14 @@ def test_a_keeper_whose_version_another_one_may_have_asks_on_though_the_former_o
 
 
 def test_the_former_owner_is_asked_too_and_those_that_the_new_version_names():
-    """Seed 7077: the other keeper had left, so that nobody was asked, and the version was taken for nobody's; its new keeper had it."""
+    """Seed 7077: the other keeper had left, so nobody was asked and the version was given up. But its new keeper had it."""
     one = handed_back(FIRST, SECOND, OSL)
     asked = asked_again(one)
     assert set(asked) == {AMS, SECOND, OSL}
     refusal = HolderSays(granted=False, epoch=0)
     assert one.answered(asked[AMS], refusal, 2.0) == one.answered(asked[SECOND], refusal, 2.0) == []
     assert one.answered(asked[OSL], HolderSays(granted=True, epoch=asked[OSL].epoch, record=record(2, 1, FIRST)), 2.0) == []
-    assert set(asked_again(one)) == {AMS, SECOND, OSL}, "osl has its version, and accepts none of the former owner's"
+    assert set(asked_again(one)) == {AMS, SECOND, OSL}, "osl has this agent's version, and accepts none of the former owner"
 
 
 def test_a_keeper_whose_version_nobody_has_leaves_the_former_owner_alone():
@@ -393,7 +393,7 @@ def test_a_former_owner_that_has_promised_its_query_asks_for_it_again_unless_the
     one = Inheriting(AMS, lambda query: 0)
     one.give_back(record(3), 2, FIRST, 0.0)
     assert look(one, 4.9, gone=()) == []
-    assert one.keep(record(2, 1, SECOND)) == HolderSays(granted=False, epoch=2), "it has promised a higher epoch"
+    assert one.keep(record(2, 1, SECOND)) == HolderSays(granted=False, epoch=2), "the former owner has promised a higher epoch"
     asked = look(one, 5.0, gone=())
     assert asked == [Ask(QUERY, 3, holder) for holder in (FRA, NYC)]
     assert one.answered(Ask(QUERY, 3, FIRST), HolderSays(granted=True, epoch=3), 5.1) == [Inherit(record(3), 3)]
@@ -422,7 +422,7 @@ def test_what_has_ended_is_not_given_back():
 
 
 def ask_twice(one: Inheriting) -> int:
-    """Has a record asked for again; returns the epoch."""
+    """Makes an agent ask for its record again; returns the epoch."""
     due_s = one.next_wake()
     assert due_s is not None
     epochs = {asked.epoch for asked in look(one, due_s, gone=()) if isinstance(asked, Ask)}
@@ -448,7 +448,7 @@ def test_an_owner_whose_epoch_was_promised_goes_on_under_a_higher_one_and_a_stra
     one = keeper()
     assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
     assert one.keep(record(2)) == HolderSays(granted=False, epoch=1)
-    assert not one.keep(record(3, 2, SECOND)).granted, "that is not the epoch promised to it"
+    assert not one.keep(record(3, 2, SECOND)).granted, "this epoch was not promised to the second keeper"
     assert one.keep(record(3, 2)).granted
 
 
@@ -545,4 +545,4 @@ def test_a_record_that_its_owner_disowns_twice_is_forgotten():
     assert gone.kept_for() == {}
     for _ in range(3):
         gone.doubted({QUERY}, {QUERY})
-    assert QUERY in gone.records, "what the owner's next process says does not count"
+    assert QUERY in gone.records, "the word of the owner's next process does not count"

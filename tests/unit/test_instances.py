@@ -1,4 +1,4 @@
-"""Queries with several instances of operators: plans, signatures, what is refused, and rows that links carry in parts."""
+"""Queries with several instances of operators: plans, signatures, refusals, and links that carry a part of the rows."""
 
 import polars as pl
 import pytest

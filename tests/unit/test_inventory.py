@@ -1,4 +1,4 @@
-"""What DESCRIBE and SHOW are asked, and what they answer from the catalogue."""
+"""DESCRIBE and SHOW: their statements, and their answers from the catalogue."""
 
 import pytest
 

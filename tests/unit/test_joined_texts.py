@@ -1,4 +1,4 @@
-"""STRING_AGG keeps what its answer can show and no more; its state counts as memory."""
+"""STRING_AGG keeps only texts that its answer can show; its state counts as memory."""
 
 from collections.abc import Sequence
 

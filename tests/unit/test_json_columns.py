@@ -1,4 +1,4 @@
-"""Columns of JSON: what sources take, what sinks write, and expressions between the two."""
+"""Columns of JSON in sources, in sinks, and in expressions."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The record of a query says all that its next owner needs, and what hosts say counts more."""
+"""The record of a query holds all that its next owner needs; reports of hosts override the record."""
 
 import msgspec
 import pytest
@@ -91,7 +91,7 @@ def test_the_next_owner_makes_lost_operators_again_for_others_that_use_them_too(
     before.reported(OperatorReport(MAP, "running", "fra", users=theirs))
     before.reported(OperatorReport(SINK, "running", "nyc", users=theirs[:1]))
     content = decode_content(encode_content(before))
-    assert content.others == {MAP: theirs[1:]}, "who shares nothing writes nothing more"
+    assert content.others == {MAP: theirs[1:]}, "only operators with other users are written"
     after = record_from(content, "ams", (), "osl", 1000.0, 130.0)
     assert picture_of(after, frozenset(), 0.0).users == {MAP: theirs[1:]}
     drop_all_but(after, frozenset({MAP}))
@@ -104,30 +104,30 @@ def test_a_dropped_query_keeps_what_others_use_and_what_feeds_that():
     one.reported(OperatorReport(SINK, "running", "nyc", users=theirs))
     assert not used_by_others(one), "nobody uses the sink of another query, whatever its host says"
     one.reported(OperatorReport(CAST, "running", "rio", users=theirs))
-    assert not used_by_others(one), "a multicast serves them whose operator it carries"
+    assert not used_by_others(one), "a multicast serves the users of the operator that it carries"
     one.reported(OperatorReport(MAP, "running", "fra", users=theirs, multicasts=((CAST, "rio", 2),)))
     assert used_by_others(one) == {MAP, CAST}
     behind = f"{QUERY}.2"
     one.nodes[behind], one.links = "osl", (LinkSpec(link_id(MAP, behind, 0), MAP, behind, 0, 10.0, 20.0),)
     one.health.healing.others = {behind: theirs[1:]}
     one.specs[behind] = SPECS[0]
-    assert used_by_others(one) == {MAP, behind}, "whoever uses an operator uses what feeds it, also where its host is silent"
+    assert used_by_others(one) == {MAP, behind}, "users of an operator use its feeders; where a host is silent, the record counts"
 
 
 def test_a_dropped_query_is_over_when_nobody_else_uses_it():
     one, theirs = record(), (User(QUERY, "ams"), User("nyc.0000001.01", "nyc"))
     drop_all_but(one, frozenset({MAP}))
     one.health.healing.others.clear()
-    assert not is_unused(one), "its hosts have not said"
+    assert not is_unused(one), "the hosts have not reported"
     one.reported(OperatorReport(MAP, "running", "fra", users=theirs))
     assert not is_unused(one)
     one.node_failed("fra")
     assert one.lost == {MAP}
-    assert not is_unused(one), "it is made again for the others"
+    assert not is_unused(one), "the lost operator is made again for the others"
     one.reported(OperatorReport(MAP, "finished", "fra", users=theirs))
     assert not is_unused(one)
     one.node_failed("fra")
-    assert (one.lost, is_unused(one)) == (frozenset(), True), "it had finished"
+    assert (one.lost, is_unused(one)) == (frozenset(), True), "the lost operator had finished"
     one.reported(OperatorReport(MAP, "running", "fra", users=theirs[:1]))
     assert is_unused(one)
 
@@ -150,12 +150,12 @@ def test_what_hosts_say_counts_more_than_the_record():
     assert [link.id for link in after.links] == [f"{LINK.id}+1"]
     sink = OperatorReport(SINK, "running", "nyc", received=((f"{LINK.id}+2", 0),))
     apart = record_from(content, "ams", (later, sink), "osl", 0.0, 0.0)
-    assert [link.id for link in apart.links] == [f"{LINK.id}+2"], "the latest name of those that its ends have"
+    assert [link.id for link in apart.links] == [f"{LINK.id}+2"], "the latest of the names at the two ends counts"
     stale = record_from(content, "ams", (older,), "osl", 0.0, 0.0)
     assert (stale.nodes[MAP], stale.epochs[MAP]) == ("fra", 3)
     waits = OperatorReport(MAP, "prepared", "rio", epoch=4, links=((f"{LINK.id}+4", 0, 0, 0.0, 0.0),))
     unmoved = record_from(content, "ams", (waits,), "osl", 0.0, 0.0)
-    assert (unmoved.nodes[MAP], unmoved.links) == ("fra", (LINK,)), "a copy that waits for the word to run may never get it"
+    assert (unmoved.nodes[MAP], unmoved.links) == ("fra", (LINK,)), "a prepared copy may never be told to run"
     other = record_from(content, "ams", (OperatorReport("other.1", "running", "rio"),), "osl", 0.0, 0.0)
     assert other.nodes == {MAP: "fra", SINK: "nyc", CAST: "rio"}
 
@@ -164,17 +164,17 @@ def test_the_next_process_of_a_new_owner_knows_the_query_while_it_is_being_taken
     me = Holder("osl", 4)
     version = Record(QUERY, 0, 3, Holder("ams", 1), ((Holder("ams", 1), Holder("nyc", 2), me),), encode_content(record()))
     one = Owned(Owning(QUERY, me, 1, version), version)
-    assert one.coming is None, "nobody else has a version of it"
+    assert one.coming is None, "no other holder has a version"
     one.holders = version.sets
     assert one.coming == KeptQuery(QUERY, PLAN.sql, "k", ("nyc",), "ams.0000000.01", holders=version.sets)
     unreadable = msgspec.structs.replace(version, content=b"?")
     assert Owned(Owning(QUERY, me, 1, unreadable), unreadable).coming is None
     one.inherited = None
-    assert one.coming is None, "it runs here"
+    assert one.coming is None, "the query runs here"
 
 
 def used_by(user: str, query: str = QUERY) -> bytes:
-    """The content of a query of ams whose first operator another query uses."""
+    """Returns the record's content for a query of ams whose first operator another query uses."""
     one = record()
     one.health.healing.others[MAP] = (User(user, "ams"),)
     return encode_content(one).replace(QUERY.encode(), query.encode())
@@ -209,11 +209,11 @@ def test_a_multicast_that_has_ended_since_carries_nothing():
 def test_a_link_is_given_up_once_its_source_has_not_got_it_and_the_multicast_that_had_it_is_lost():
     after = record_from(decode_content(encode_content(record())), "ams", (), "osl", 0.0, 0.0)
     after.node_failed("rio")
-    assert given_up(after) == frozenset(), "nobody has said anything yet"
+    assert given_up(after) == frozenset(), "no host has reported yet"
     after.reported(OperatorReport(MAP, "running", "fra", epoch=3, multicasts=((CAST, "rio", 2),)))
     assert given_up(after) == {LINK.id}
     after.reported(OperatorReport(CAST, "running", "rio", links=((LINK.id, 0, 0, 0.0, 0.0),)))
-    assert given_up(after) == frozenset(), "its host is back with it"
+    assert given_up(after) == frozenset(), "the multicast is back and has the link"
 
 
 def test_a_multicast_that_has_not_reported_may_have_the_link():

@@ -1,4 +1,4 @@
-"""The key file is replaced as a whole, by its owner's eyes only, and never over somebody's edit."""
+"""The key file is replaced as a whole, only its owner can read it, and edits by hand are never overwritten."""
 
 import stat
 

@@ -1,4 +1,4 @@
-"""Functions with a state for each key: their calls in SQL, and what becomes of them as operators, against a plain loop over keys."""
+"""Functions with a state for each key: their calls in SQL, and their operators, compared with a plain loop over keys."""
 
 import contextlib
 import itertools
@@ -100,7 +100,7 @@ def outputs(operator: Operator, frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def cut(frame: pl.DataFrame, rng: np.random.Generator) -> list[pl.DataFrame]:
-    """The frame in batches of some rows."""
+    """Cuts the frame into batches of random sizes."""
     edges = [0, *sorted(rng.choice(np.arange(1, frame.height), 6, replace=False).tolist()), frame.height]
     return [frame[start:end] for start, end in itertools.pairwise(edges)]
 
@@ -294,7 +294,7 @@ def test_windows_that_make_no_sense_are_refused(size_s: float, slide_s: float):
 
 
 def on_disk(function: BatchFunction, disk: VirtualDisk, *keys: str, memory_bytes: int = 9_000, **arguments: Any) -> Operator:
-    """An operator with memory for a batch of 60 keys."""
+    """Returns an operator with memory for little more than a batch of 60 keys."""
     return build(params(function, *keys, **arguments), known(function), StateRoom(disk, memory_bytes, 10**12, 10**12, 60, "t"))
 
 
@@ -327,7 +327,7 @@ def test_with_hardly_any_memory_answers_are_the_same(example: dict[str, BatchFun
         if start % 900 == 0:
             little = little.fork()
     assert disk.files
-    assert doubtful < 0.15 * little.state_rows  # new keys that the filters of some runs cannot rule out
+    assert doubtful < 0.15 * little.state_rows  # new keys that the filter of some sorted run cannot rule out
     assert little.state_rows == whole.state_rows
     assert states_of(little).equals(states_of(whole))
     assert held_bytes(little) < 0.7 * held_bytes(whole)
@@ -360,7 +360,7 @@ def test_windows_on_disk_end_as_in_memory():
 
 
 def test_states_on_disk_move_a_piece_at_a_time(example: dict[str, BatchFunction]):
-    """Neither host ever has more than a piece of the states in memory, beside what its memory may hold."""
+    """The new host never has more than a small part of the states in memory, and the pieces are small."""
     function, disk, there = example["frequent_words"], VirtualDisk(), VirtualDisk()
     one = on_disk(function, disk, "word", threshold=5)
     for start in range(0, 12_000, 60):
@@ -400,7 +400,7 @@ def test_late_rows_count_once_though_the_disk_is_full():
     columns = {"ts": pl.Datetime("us"), "k": pl.String, "v": pl.Float64}
 
     def rows(first: int) -> pl.DataFrame:
-        """Fifty keys, each with one row in time and one a minute late."""
+        """Returns rows of fifty keys, each with one row in time and one a minute late."""
         keys = [f"key {number}" for number in range(first, first + 50)]
         times = [START] * 50 + [START - timedelta(minutes=1)] * 50
         return pl.DataFrame({"ts": times, "k": keys * 2, "v": [1.0] * 100}, schema=columns)
@@ -420,7 +420,7 @@ def test_late_rows_count_once_though_the_disk_is_full():
 
 
 def test_a_batch_that_is_not_taken_is_not_logged_for_the_copy():
-    """It will be taken again, and would count twice on the new host."""
+    """The batch will be taken again, so it would count twice on the new host."""
 
     def process(port: int, frame: pl.DataFrame) -> list[pl.DataFrame]:
         if not room:
@@ -438,6 +438,6 @@ def test_a_batch_that_is_not_taken_is_not_logged_for_the_copy():
             _take(task, stage, None, pl.DataFrame({"n": [1]}), 0, lambda: False)
     assert log.added_calls == 0
     room.append(1)
-    with contextlib.suppress(AttributeError):  # what it does with answers is not of interest here
+    with contextlib.suppress(AttributeError):  # the stand-ins cannot take answers
         _take(task, stage, None, pl.DataFrame({"n": [1]}), 0, lambda: False)
     assert log.added_calls == 1

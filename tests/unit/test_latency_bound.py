@@ -1,4 +1,4 @@
-"""A placed query whose answers would be late is put elsewhere: where computing and waiting take less, not only the network."""
+"""A placed query whose answers would be late is placed elsewhere, with less computing and waiting, not only less network latency."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.unit.test_latency_prediction import WINDOWED, measured_books, query_o
 
 NEAR, FAST, FAR = "near", "fast", "far"
 ROW_NS = 1.5e6
-"""A row of the window: 200 rows/s take 0.3 cores of the reference speed, two thirds of the slow one."""
+"""Cost of a row at the window: 200 rows/s take 0.3 cores at reference speed, two thirds of a core on the slow node."""
 
 
 def view(node: NodeId, usage: float, **more: Any) -> CandidateView:
@@ -28,7 +28,7 @@ def view(node: NodeId, usage: float, **more: Any) -> CandidateView:
 
 
 def slow_case(**at_fast: Any) -> tuple[Placed, PlacedQuery]:
-    """A window on a slow node beside its sources; a faster node is a little further, a still faster one at the end of the world."""
+    """Places a window on a slow node near its sources. A faster node is a little farther away, an even faster one very far."""
     first = query_of(WINDOWED)
     books = measured_books(first.plan, row_ns=0.0, window_ns=ROW_NS)
     query = query_of(WINDOWED, books)
@@ -118,7 +118,7 @@ def test_a_node_without_room_or_answer_is_no_option(at_fast: dict[str, Any]) -> 
 
 
 def test_the_network_part_keeps_its_own_bound() -> None:
-    """By way of the faster node the network takes 18 ms."""
+    """The path through the faster node takes 18 ms of network latency."""
     placed, query = slow_case()
     plan_to = [msgspec.structs.replace(query.plan, delay_bound_ms=bound_ms) for bound_ms in (17.0, 19.0)]
 

@@ -1,4 +1,4 @@
-"""Placements of least cost within a latency bound: all of them tried one by one, and what climbing finds where they are too many."""
+"""Placements of least cost within a latency bound: all are tried if they are few; hill climbing searches among many."""
 
 import itertools
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ OPERATORS = 5
 
 
 def drawn(rng: np.random.Generator, nodes: int, room: int = OPERATORS) -> tuple[Choices, list[float]]:
-    """A chain of five operators whose ends are pinned, on nodes of different speed; and by how much each node delays an operator, in s."""
+    """Returns a chain of five operators with pinned ends on nodes of different speed, and the delay in s of an operator on each node."""
     one_way_ms = rng.uniform(5, 80, (nodes, nodes))
     one_way_ms = (one_way_ms + one_way_ms.T) / 2
     np.fill_diagonal(one_way_ms, 0.0)
@@ -34,7 +34,7 @@ def drawn(rng: np.random.Generator, nodes: int, room: int = OPERATORS) -> tuple[
 
 
 def judge_of(choices: Choices, slow_s: list[float], seen: list[tuple[NodeId, ...]]) -> Any:
-    """The way, and on each node the square of its operators times what it delays one."""
+    """Returns a judge: the latency of the path, plus for each node its delay of one operator times the square of its operators."""
 
     def judge(nodes: tuple[NodeId, ...]) -> tuple[float, Mapping[NodeId, float]]:
         seen.append(nodes)
@@ -46,7 +46,7 @@ def judge_of(choices: Choices, slow_s: list[float], seen: list[tuple[NodeId, ...
 
 
 def cost_of(choices: Choices, nodes: tuple[NodeId, ...]) -> float:
-    """What a placement costs, without arrays of placements; infinite without room."""
+    """Returns the cost of one placement; infinite if a node has no room."""
     row = [choices.nodes.index(node) for node in nodes]
     if any(nodes.count(node) - (node in (nodes[0], nodes[-1])) > slots for node, slots in choices.room.items()):
         return float("inf")
@@ -82,8 +82,7 @@ def test_few_placements_are_all_tried_so_that_the_cheapest_in_time_is_found_or_t
 
 @pytest.mark.parametrize(("share", "judged_max", "at_least"), [(1.15, 100, 12), (1.05, 100, 10)])
 def test_of_many_placements_one_in_time_is_found_that_costs_little_more_than_the_best(share: float, judged_max: int, at_least: int) -> None:
-    """512 placements, of which 100 may be judged. The tighter bound is kept by one to six of them; 11 seeds of 12 find one, at the least
-    cost."""
+    """Of 512 placements 100 may be judged. One to six of them keep the tighter bound; 11 seeds of 12 find one, at the least cost."""
     costs = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -107,7 +106,7 @@ def test_of_many_placements_one_in_time_is_found_that_costs_little_more_than_the
 
 
 def test_more_operators_than_a_node_is_behind_with_are_not_tried_there_again() -> None:
-    """The node of the first operator is behind by more than the bound with the second one there, which only those tried before show."""
+    """With the first two operators together, their node is late by more than the bound. Only placements tried before show this."""
     rng = np.random.default_rng(1)
     choices, _ = drawn(rng, 4)
     seen: list[tuple[NodeId, ...]] = []

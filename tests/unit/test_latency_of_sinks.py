@@ -1,4 +1,4 @@
-"""How old rows are when a sink takes them, and how late the event loop is: digests of the last while and of all."""
+"""Ages of rows at sinks, and lateness of the event loop: recent and total digests."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -35,7 +35,7 @@ def test_a_sink_says_how_old_its_rows_were():
     out.write(frame(*[10.0] * 98, 500.0, None))
     out.write(frame(2000.0))
     told = out.latency.told(100.0)
-    assert told["rows"] == sum(rows for _, rows in told["buckets"]) == 100  # what has no time has no age
+    assert told["rows"] == sum(rows for _, rows in told["buckets"]) == 100  # a row without a time has no age
     assert told["p50_ms"] == pytest.approx(10, rel=0.02)
     assert told["p99_ms"] == pytest.approx(500, rel=0.02)
     assert told["max_ms"] == 2000
@@ -83,7 +83,7 @@ def test_recent_figures_forget_and_two_looks_can_be_subtracted():
     recent.add(0.0, 1000.0)
     before = dict(recent.told(1.0)["buckets"])
     recent.add(31.0, 2.0)
-    assert recent.told(31.0)["rows"] == 2  # of one window and the one before
+    assert recent.told(31.0)["rows"] == 2  # of the present window and the one before
     recent.add(70.0, 2.0)
     assert recent.told(70.0)["max_ms"] == 2.0
     between = {number: rows - before.get(number, 0) for number, rows in recent.told(70.0)["buckets"]}
@@ -97,7 +97,7 @@ def test_a_busy_event_loop_is_seen_to_be_late():
         real, ahead = loop.time, 0.0
         lag = LoopLag(loop, clock=lambda: real() + ahead)
         lag.start()
-        ahead = 0.3  # as long as if something had held the loop
+        ahead = 0.3  # as if something had blocked the loop
         while lag.told()["rows"] == 0:
             await asyncio.sleep(0)
         lag.stop()

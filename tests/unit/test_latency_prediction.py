@@ -1,4 +1,4 @@
-"""Latency of placed queries, predicted from what is known of them."""
+"""Latency of placed queries, predicted from known costs, rates and latencies."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ ONE_WAY_MS = 20.0
 
 
 def measured_books(plan: Any, batch_ns: float = 1e6, row_ns: float = 0.0, selectivity: float = 1.0, window_ns: float = 0.0) -> Books:
-    """Books in which operators cost the same, but a row at a window `window_ns` more; nodes have the reference speed."""
+    """Returns books in which all operators cost the same, except `window_ns` more per row at a window. Nodes have the reference speed."""
     books = Books("b")
     books.timed([KERNEL_REFERENCE_NS] * 9)
     for node in ("a", "b", "c"):
@@ -55,7 +55,7 @@ def query_of(sql: str, books: Books | None = None, **costs: float) -> PlacedQuer
 
 
 def test_an_idle_query_takes_its_way_and_the_work_of_one_batch_at_each_operator() -> None:
-    """Source and filter on one node, the sink on another: 3 ms of work and 20 ms of way."""
+    """Source and filter run on one node, the sink on another: 3 ms of work and 20 ms of network latency."""
     latency = predict(query_of(PLAIN)).latency
 
     assert latency.worst_s is not None
@@ -101,7 +101,7 @@ def test_bursts_of_others_and_of_running_queries_that_coincide_make_answers_late
     assert latency.worst_s is not None
     assert latency.mean_s is not None
     if others == runs:
-        assert latency.worst_s.value == pytest.approx(2.2, rel=0.1), "0.4 core seconds in each of five, in operators that run as a chain"
+        assert latency.worst_s.value == pytest.approx(2.2, rel=0.1), "0.4 core seconds too many in each of 5 s; operators run as a chain"
         assert latency.mean_s < 0.5
         assert latency.parts_s.keys() >= {node, "network"}
     else:
@@ -128,7 +128,7 @@ def test_models_add_their_lines() -> None:
 
 
 def test_the_close_of_a_window_is_work_that_comes_at_once() -> None:
-    """Dear rows out of the window make its close the worst case: more than the work of one batch."""
+    """If rows out of the window are expensive, its close is the worst case: more than the work of one batch."""
     calm, bursts = predict(query_of(WINDOWED)).latency, predict(query_of(WINDOWED, row_ns=2e6)).latency
 
     assert calm.worst_s is not None
@@ -149,7 +149,7 @@ def test_faster_sources_bring_more_work() -> None:
 
 
 def test_more_nodes_take_operators_of_the_busiest_one() -> None:
-    """The window is the only operator that may move, and its node has not room for it."""
+    """Only the window may move, and its node is overloaded."""
     query = query_of(WINDOWED, window_ns=4e7)
     window = next(spec.id for spec in query.plan.operators if spec.pinned is None)
 
@@ -175,7 +175,7 @@ def test_a_sink_that_never_ran_does_not_make_a_late_query_rest_on_rules() -> Non
 
 
 def test_waits_for_processors_are_part_of_the_latency() -> None:
-    """Two nodes on the way, 6 ms at each, and once in a while 20 ms more; earlier it was worse, which only the bound counts."""
+    """Each of two nodes adds a wait of 6 ms, and sometimes 20 ms more. Earlier waits were longer; only the upper bound counts them."""
     query = query_of(PLAIN)
     waits = Waits((0.006,) * 60, (0.008,) * 59 + (0.026,), (0.01,), (0.04,), (0.006, 0.008, 0.02, 0.02, 0.026))
     nodes = {name: msgspec.structs.replace(node, waits=waits) for name, node in query.nodes.items()}

@@ -1,4 +1,4 @@
-"""The departure of an agent, step by step: what moves, what stays and why, and when it is over."""
+"""The departure of an agent, step by step: which operators move, which stay and why, and when it ends."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from sbon.rearranging.leaving import TOGETHER_MAX, Leaving
 
 
 class Seeking:
-    """Attempts for operators; hosts are found by the test."""
+    """Records searches for hosts; the test finds the hosts."""
 
     def __init__(self, *given: Any) -> None:
         self.attempts: dict[str, Attempt] = {}
@@ -34,7 +34,7 @@ class Seeking:
 
 
 class World:
-    """An agent here, with others at b and c."""
+    """A leaving agent on node here, with other agents on b and c."""
 
     def __init__(self, *operators: Any) -> None:
         self.time, self.timers, self.soon = 0.0, [], []
@@ -51,7 +51,7 @@ class World:
         around: Any = SimpleNamespace(host=self, operators=self, migrations=self, gossip=gossip, directory=directory, flow=flow)
         self.leaving = Leaving(around)
 
-    # the host
+    # methods of the host
 
     def now(self) -> float:
         return self.time
@@ -65,7 +65,7 @@ class World:
         self.soon.append(call)
 
     def pass_to(self, when: float) -> None:
-        """Makes all calls up to an instant."""
+        """Advances the clock to an instant and makes all calls that are due."""
         while self.soon or any(timer.when <= when for timer in self.timers):
             due, self.soon = self.soon, []
             for call in due:
@@ -77,7 +77,7 @@ class World:
                     timer.call()
         self.time = when
 
-    # its migrations
+    # methods of its migrations
 
     def call_off_arrivals(self) -> None:
         self.called_off += 1
@@ -93,7 +93,7 @@ class World:
             raise MigrationError(self.hindrance)
         self.moves[operator] = (there, done)
 
-    # what the test does
+    # actions of the test
 
     def begin(self, within_s: float = 10.0) -> Any:
         settings: Any = None
@@ -117,7 +117,7 @@ class World:
 
 
 def operator(name: str, *, to: str = "b", target: str = "sink", source: str = "", **given: Any) -> Any:
-    """An operator that gives rows to one at `to`."""
+    """Returns an operator whose output leads to `target` on node `to`."""
     link = SimpleNamespace(target=target)
     output = SimpleNamespace(node=to, link=link, sender=SimpleNamespace(rows_held=0))
     inputs = {"i": SimpleNamespace(node="here", link=SimpleNamespace(source=source))} if source else {}

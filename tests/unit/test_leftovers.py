@@ -1,4 +1,4 @@
-"""Folders of runs: they go with their run, and those of a killed one with the next."""
+"""A run removes its folders when it ends; the next run removes those of a killed run."""
 
 import errno
 import os
@@ -99,7 +99,7 @@ def _refuse():
 
 
 def test_folders_that_are_not_ours_stay(tmp_path):
-    """Without the file that runs lock, nobody knows whose a folder is."""
+    """Only the lock file shows that a folder belongs to a run."""
     (tmp_path / "sbon-testbed-foreign").mkdir()
     (tmp_path / "sbon-testbed-link").symlink_to(tmp_path)
     (tmp_path / "sbon-testbed-file").write_text("x")
@@ -109,7 +109,7 @@ def test_folders_that_are_not_ours_stay(tmp_path):
 
 
 def test_no_run_makes_folders_in_another_way():
-    """They hold keys, and only these are found again after a kill."""
+    """Folders of runs hold keys, and only those made by `leftovers` are found again after a kill."""
     root = Path(sbon_testbed.__file__).parent
     others = [path for path in root.rglob("*.py") if {"TemporaryDirectory", "mkdtemp"} & set(re.findall(r"\w+", path.read_text()))]
     assert [path.relative_to(root).name for path in others] == ["leftovers.py"]

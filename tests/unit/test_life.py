@@ -1,4 +1,4 @@
-"""The table of an operator's life, stepped through without an engine."""
+"""The state machine of an operator's life, without an engine."""
 
 import re
 from itertools import product
@@ -15,12 +15,12 @@ BEGINNINGS = (State.BUILDING, State.PREPARED)
 
 
 def changes(state: State) -> list[tuple[Event, bool, State, tuple[Do, ...]]]:
-    """All that may happen in a state."""
+    """Returns the events that a state allows, with their results."""
     return [(event, ended, *found) for (known, event, ended), found in TABLE.items() if known is state]
 
 
 def reachable(state: State, *, within: frozenset[State] = frozenset(State)) -> set[State]:
-    """States that an operator may be in later, on ways that stay within some states."""
+    """Returns the states that an operator may reach by way of the states `within`."""
     seen, open_ = set[State](), [state]
     while open_:
         for _, _, then, _ in changes(open_.pop()):
@@ -62,11 +62,11 @@ def test_no_row_stands_twice_and_every_state_and_event_is_used():
 def test_whatever_it_does_it_can_be_destroyed_or_fail(state: State):
     then, does = TABLE[state, Event.DESTROY, False]
     assert then is State.GONE
-    assert (state is State.FAILED) or LETS_GO & set(does), "files stay open"
+    assert (state is State.FAILED) or LETS_GO & set(does), "otherwise files would stay open"
 
     then, does = TABLE[state, Event.FAULT, False]
     assert then is State.FAILED
-    assert (state is State.FAILED) == (does == ()), "told once"
+    assert (state is State.FAILED) == (does == ()), "a failure is reported once"
     assert state is State.FAILED or {Do.ABANDON, Do.FREE, Do.TELL_FAILED} <= set(does)
 
 

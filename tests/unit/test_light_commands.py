@@ -1,4 +1,4 @@
-"""Commands that work with no arrays load no library of arrays: most of what `sbon --help` took was numpy."""
+"""Commands that need no arrays load no heavy library; loading numpy took most of the time of `sbon --help`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Expected bytes of links against the frames that really travel: rows encoded, numbered and sealed as agents do it."""
+"""Expected bytes of links, compared with real frames: rows are encoded, numbered and sealed as agents do it."""
 
 from itertools import count
 
@@ -27,7 +27,7 @@ HANDSHAKE = 32
 
 
 def sealed_stream():
-    """The dialler's end of an open sealed connection."""
+    """Returns the dialler's end of an open sealed connection."""
     ring, numbers = KeyRing([bytes(range(32))]), count(1)
     dialler, acceptor = (
         SecureStream(dialler=d, name=name, key_ring=ring, random_bytes=bytes([next(numbers)]) * HANDSHAKE, frame_bytes_max=2**24)
@@ -39,7 +39,7 @@ def sealed_stream():
 
 
 def sent_bytes(schema, batches):
-    """What batches of so many rows take on a connection that has already carried the link's name."""
+    """Returns the bytes of batches with these numbers of rows, on a connection that has already carried the link's name."""
     stream, writer, total = sealed_stream(), LinkFrameWriter(checksum=False, frame_bytes_max=2**26), 0
     for sequence, rows in enumerate((1, *batches), 1):
         columns = {field.name: (VALUES[field.type] * rows)[:rows] for field in schema}
@@ -64,7 +64,7 @@ def test_a_watermark_alone_takes_a_frame():
 @pytest.mark.parametrize("rows_per_s", [1, 10, 100, 1000, 25_000])
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
 def test_a_second_of_rows_takes_about_as_many_bytes_as_expected(schema, rows_per_s):
-    """Within 5 %, where batches leave at the expected pace: rows do not divide evenly."""
+    """Batches leave at the expected pace. The tolerance is 5 %, because rows do not divide evenly among them."""
     batches = min(rows_per_s, int(SOURCE_BATCHES_PER_S))
     rows = [rows_per_s * (at + 1) // batches - rows_per_s * at // batches for at in range(batches)]
     expected = link_bytes_per_s(schema, rows_per_s, expected_pace(source(), rows_per_s, ()))
@@ -72,7 +72,7 @@ def test_a_second_of_rows_takes_about_as_many_bytes_as_expected(schema, rows_per
 
 
 def test_a_second_at_an_uneven_rate_is_within_a_twentieth():
-    """333 rows in 100 batches: batches of 3 and of 4."""
+    """333 rows in 100 batches make batches of 3 and of 4 rows."""
     rows = [3] * 67 + [4] * 33
     assert sent_bytes(SCHEMAS["trades"], rows) == pytest.approx(
         link_bytes_per_s(SCHEMAS["trades"], 333, expected_pace(source(), 333, ())), rel=0.05

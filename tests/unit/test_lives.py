@@ -1,4 +1,4 @@
-"""The life of an operator is carried out, step by step: starting, resting, stalling, letting go."""
+"""The life of an operator, step by step: starting, resting, stalling, letting go."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from sbon.watermarks import WATERMARK_END
 
 
 class World:
-    """One operator, the threads and the clock of its host."""
+    """One operator, with the threads and the clock of its host."""
 
     def __init__(self, state: State = State.RUNNING, source: Any = None, sink: Any = None) -> None:
         self.time = 100.0
@@ -37,7 +37,7 @@ class World:
         host: Any = self
         self.lives = Lives(host, polling, budget, ready, self.consider, self.fail, self.finish)
 
-    # the host
+    # methods of the host
 
     def now(self) -> float:
         return self.time
@@ -59,7 +59,7 @@ class World:
             call()
 
     def run(self) -> None:
-        """Lets a thread do what waits for one."""
+        """Does the work that waits for a thread."""
         waiting, self.work = self.work, []
         for work, done in waiting:
             try:
@@ -68,7 +68,7 @@ class World:
                 result = problem
             done(result)
 
-    # its scheduler
+    # methods of its scheduler
 
     def consider(self, instance: Instance) -> None:
         self.considered += 1
@@ -91,7 +91,7 @@ class World:
 
 
 class Sink:
-    """A sink that notes how it is closed."""
+    """A sink that records how it is closed."""
 
     def __init__(self, problem: Exception | None = None) -> None:
         self.problem = problem
@@ -105,7 +105,7 @@ class Sink:
 
 
 class ResultSink(Sink):
-    """A sink whose result is put in its place at the end."""
+    """A sink that puts its result into place at the end."""
 
     def finish(self) -> None:
         self.calls.append("finish")

@@ -14,7 +14,7 @@ LINE = CostSpace({"a": node(0.0), "b": node(10.0), "c": node(50.0), "d": node(10
 
 
 def view(here="d", **changes):
-    """A selective operator far from its producer at a, with its consumer at d."""
+    """Returns a selective operator that is far from its producer at a; its consumer is at d."""
     neighbours = (Neighbour("a", 5000.0, True, "p"), Neighbour("d", 1000.0, False, "s"))
     return OperatorView(**{"id": "f", "here": here, "neighbours": neighbours, **changes})
 
@@ -33,7 +33,7 @@ def answers(ask, space=LINE, slots=5, load=None, noise=lambda: 1.0):
 
 
 def run(optimiser, subject, space=LINE, reviews=10, start=0.0, **how):
-    """Reviews every 10 s until there is something other than waiting for certainty."""
+    """Reviews every 10 s until the verdict is more than waiting for certainty; returns it."""
     for index in range(reviews):
         now = start + 10.0 * index
         ask = optimiser.review(subject, space, now)
@@ -102,7 +102,7 @@ def test_savings_below_the_threshold_do_not_move():
 
 
 def test_a_large_state_stays_unless_the_saving_pays_for_carrying_it():
-    """50 ms for 10 MB are 0.5 MB s; a saving of 200 bytes pays that in 2,500 s."""
+    """10 MB over 50 ms cost 0.5 MB s; a saving of 200 bytes pays for that in 2,500 s."""
     heavy = view(state_bytes=10_000_000)
 
     assert isinstance(run(make(amortise_s=2000.0), heavy), Stay)
@@ -112,8 +112,8 @@ def test_a_large_state_stays_unless_the_saving_pays_for_carrying_it():
 def test_earlier_migrations_raise_the_threshold_for_a_while():
     config = {"saving_min_fraction": 0.3, "damping": 1.0, "damping_half_life_s": 1000.0, "cooldown_s": 10.0}
 
-    assert isinstance(run(make(**config), view(changes=2, since_change_s=11.0)), Stay)  # 0.9 required
-    assert isinstance(run(make(**config), view(changes=2, since_change_s=2000.0)), Migrate)  # 0.45 required
+    assert isinstance(run(make(**config), view(changes=2, since_change_s=11.0)), Stay)  # requires a saving of 0.9
+    assert isinstance(run(make(**config), view(changes=2, since_change_s=2000.0)), Migrate)  # requires a saving of 0.45
 
 
 def test_a_node_without_room_is_passed_over():
@@ -132,7 +132,7 @@ def test_load_moves_an_operator_away():
 
 
 def test_rtts_measured_on_one_side_only_are_predicted_on_both():
-    """Otherwise a wrong prediction would look like a saving."""
+    """If only one side were predicted, a wrong prediction would look like a saving."""
     optimiser = make()
     ask = optimiser.review(view(), LINE, now=0.0)
     reports = answers(ask)
@@ -176,7 +176,7 @@ def test_idle_operators_are_left_alone():
 
 
 def test_operators_that_hold_each_other_move_as_one_body():
-    """Each alone would pay the link between them; together they save."""
+    """Moved alone, each operator would pay for the link between them; together they save."""
     join = OperatorView("j", "d", (Neighbour("a", 1000.0, True, "p"), Neighbour("d", 1500.0, False, "w")), state_bytes=10)
     window = OperatorView("w", "d", (Neighbour("d", 1500.0, True, "j"), Neighbour("d", 100.0, False, "s")), changes=1, since_change_s=500.0)
     alone = OperatorView("x", "d", (Neighbour("a", 1.0, True, "y"),))
@@ -209,7 +209,7 @@ def test_forgotten_operators_are_looked_at_anew():
 
 
 def far_and_near(**changes):
-    """Halfway between its strong producer at a and a weak one at d, where its consumer is: at a the weak one's rows go there and back."""
+    """An operator between a strong producer at a and a weak one at d. The consumer is at d, so at a the weak rows would go to and fro."""
     neighbours = (Neighbour("a", 5000.0, True, "p"), Neighbour("d", 100.0, True, "q"), Neighbour("d", 100.0, False, "s"))
     return view(here="c", neighbours=neighbours, **changes)
 

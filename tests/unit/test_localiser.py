@@ -1,4 +1,4 @@
-"""One node's coordinate: what it refuses, remembers, forgets and keeps over a restart."""
+"""The coordinate of one node: which samples it refuses, remembers, forgets and keeps over a restart."""
 
 import math
 
@@ -128,7 +128,7 @@ def test_a_forgotten_peer_has_no_say_any_more():
 
 @pytest.mark.parametrize("forgotten", ["p0", "p3", "p7"])
 def test_the_fit_after_a_peer_was_forgotten_does_not_depend_on_it(forgotten: str):
-    """Its round trips were a third too long, or right: what is left knows of neither."""
+    """Once forgotten, it makes no difference whether the peer's round trips were right or 35 % too long."""
     found = []
     for factor in (1.0, 1.35):
         peers, localiser = beacons(count=8), make_localiser(seed=2)

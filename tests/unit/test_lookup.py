@@ -1,4 +1,4 @@
-"""The lookup operator: versions take effect whole, rows wait for the first one, and what a peer could not have sent is refused."""
+"""The lookup operator: versions take effect as a whole, rows wait for the first version, and impossible input is refused."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def stream(*rows: tuple[Any, ...]) -> pl.DataFrame:
 
 
 def table(version: int, rows: Rows, count: int | None = None) -> pl.DataFrame:
-    """Rows of a version; without any, the row that says so."""
+    """Returns the rows of a version; for an empty version, the row that says so."""
     given = [(*row, version, len(rows) if count is None else count) for row in rows] or [(None, None, version, 0)]
     return pl.DataFrame(given, schema={"id": pl.Int64(), "name": pl.String(), "version": pl.Int64(), "rows": pl.Int64()}, orient="row")
 
@@ -133,7 +133,7 @@ EVENTS = st.lists(
 @examples(100)
 @given(EVENTS, st.integers(0, 30), st.booleans())
 def test_answers_are_those_of_a_twin_and_a_restored_snapshot_continues(events: Any, stop: int, outer: bool) -> None:
-    """The table comes row by row, so that a snapshot falls within versions."""
+    """The table comes row by row, so snapshots fall within versions."""
     params = LEFT if outer else INNER
     frames: list[tuple[int, pl.DataFrame]] = []
     expected: Rows = []
