@@ -1,4 +1,4 @@
-"""An MQTT broker of a test's own, for tests that need a real one."""
+"""MQTT brokers (mosquitto) that tests start themselves."""
 
 import datetime
 import ipaddress
@@ -20,7 +20,7 @@ STARTED: list[subprocess.Popen[bytes]] = []
 
 
 def end_all() -> None:
-    """A test that fails leaves no process behind."""
+    """Kills all brokers that still run, so a failing test leaves no process behind."""
     while STARTED:
         process = STARTED.pop()
         if process.poll() is None:
@@ -29,12 +29,12 @@ def end_all() -> None:
 
 
 class Broker:
-    """A mosquitto of the test's own, on loopback."""
+    """A mosquitto on loopback that one test uses."""
 
     def __init__(self, directory: Path, *settings: str) -> None:
         self.directory = directory
         directory.mkdir()
-        [self.port] = free_ports(1)  # none that the kernel may give away while the broker is down
+        [self.port] = free_ports(1)  # a port that the kernel gives to nobody else while the broker is down
         self.config = directory / "mosquitto.conf"
         lines = [f"listener {self.port} 127.0.0.1", "persistence true", f"persistence_location {directory}/", *settings]
         self.config.write_text("\n".join(lines) + "\n")
@@ -43,7 +43,7 @@ class Broker:
 
     def start(self) -> None:
         assert MOSQUITTO is not None
-        if os.getuid() == 0:  # it gives root up, and must still reach its files
+        if os.getuid() == 0:  # mosquitto gives up root, and must still reach its files
             shutil.chown(self.directory, "mosquitto", "mosquitto")
             for parent in (self.directory, *self.directory.parents):
                 if parent.stat().st_uid == 0 and parent != Path("/") and not parent.stat().st_mode & 0o001:
@@ -60,7 +60,7 @@ class Broker:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """End it; by SIGTERM, it stores what it has."""
+        """Ends the broker; on SIGTERM it stores its messages."""
         if self.process is not None:
             self.process.send_signal(number)
             self.process.wait(120)
@@ -68,7 +68,7 @@ class Broker:
 
 
 def passwords(directory: Path, name: str, password: str) -> Path:
-    """A file of users for a broker."""
+    """Writes a file with one user for a broker; returns its path."""
     users = directory / "users"
     subprocess.run(["mosquitto_passwd", "-b", "-c", str(users), name, password], check=True, capture_output=True)
     users.chmod(0o644)
@@ -76,7 +76,7 @@ def passwords(directory: Path, name: str, password: str) -> Path:
 
 
 def certificates(directory: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that vouches for itself, and its key."""
+    """Writes a self-signed certificate for 127.0.0.1 and its key; returns their paths."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -101,5 +101,5 @@ def certificates(directory: Path) -> tuple[Path, Path]:
     no_password = serialization.NoEncryption()
     paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, no_password))
     for path in paths:
-        path.chmod(0o644)  # the broker gives root up
+        path.chmod(0o644)  # the broker gives up root
     return paths

@@ -1,4 +1,4 @@
-"""An agent that only has a control socket: canned answers, for tests of the socket and of the command line."""
+"""An agent that has only a control socket with canned answers, for tests of the socket and of the command line."""
 
 import asyncio
 import contextlib
@@ -130,7 +130,7 @@ PLAN = {
 
 
 class FakeAgent:
-    """Answers as told; remembers what it was asked and what was cancelled."""
+    """Gives prepared answers; records requests and cancellations."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -199,7 +199,7 @@ class FakeAgent:
 
 @contextlib.contextmanager
 def serving(directory: Path, agent: FakeAgent, config: ControlConfig | None = None) -> Iterator[ControlServer]:
-    """The fake agent's control socket, served by a thread of its own until the block ends."""
+    """Serves the fake agent's control socket on a thread of its own until the block ends."""
     loop = agent.loop = new_event_loop()
     server = ControlServer(directory, agent, config or ControlConfig())
     loop.run_until_complete(server.start())

@@ -1,4 +1,4 @@
-"""Gives all tests a fresh log each, and examples that are the same in every run."""
+"""Gives each test a fresh log, and properties the same examples in every run."""
 
 import contextlib
 import gc
@@ -23,22 +23,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Says how many examples properties try, and which."""
+    """Sets how many examples properties try, and which."""
     if config.getoption("--soak"):
         try_many()
-    # Examples from the test's own name: a run that fails fails again, here and elsewhere. New examples come with changed code.
-    # How long examples take is the machine's affair.
+    # Examples are derived from the test's code, so a failure repeats on every machine; changed code gets new examples.
+    # There is no deadline, because the machine may be slow.
     settings.register_profile("sbon", examples(100), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-    # The mutation run wants to know that a test fails, not the smallest example: shrinking takes minutes.
+    # The mutation run needs only the failure, not the smallest example; shrinking takes minutes.
     settings.register_profile("mutants", parent=settings.get_profile("sbon"), phases=[Phase.explicit, Phase.generate])
     settings.load_profile(os.environ.get("SBON_TEST_PROFILE", "sbon"))
 
 
 def _share_compiling(config: pytest.Config) -> None:
-    """Imports the tests of a whole run in another order on each worker, so that workers find what others have compiled.
+    """Imports the tests of a whole run in another order on each worker, so that workers find modules that others have compiled.
 
-    pytest rewrites the assertions of a module when it is imported for the first time after a change. That takes ten seconds for all, and
-    workers that import in the same order do it at the same time, each for itself.
+    pytest rewrites the assertions of a module at its first import after a change, which takes ten seconds for all modules. Workers that
+    import in the same order would each do all of this work at the same time.
     """
     number, workers = (int(os.environ.get(f"PYTEST_XDIST_WORKER{what}", "0").removeprefix("gw")) for what in ("", "_COUNT"))
     folders = [config.invocation_params.dir / one for one in config.args]
@@ -47,13 +47,13 @@ def _share_compiling(config: pytest.Config) -> None:
     paths = sorted(path for folder in folders for path in folder.rglob("test_*.py"))
     first = number * len(paths) // workers
     for path in paths[first:] + paths[:first]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # Collecting tells what is wrong.
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # collection reports the problem
             importlib.import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Keeps the collector from looking through modules and tests while they are read: they stay."""
+    """Stops the garbage collector while modules and tests are read, because these objects stay."""
     gc.disable()
     try:
         _share_compiling(session.config)
@@ -63,7 +63,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects soak tests, or with `--soak` all others but properties, which then try many examples."""
+    """Deselects soak tests. With `--soak`, deselects all other tests but properties, which then try many examples."""
     soak = bool(config.getoption("--soak"))
     runs = {item: ("soak" in item.keywords) == soak or (soak and "hypothesis" in item.keywords) for item in items}
     if not all(runs.values()):
@@ -72,24 +72,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Load all modules, since examples draw on the constants of those that are loaded: not only on what ran before on the same worker."""
+    """Loads all modules, because examples draw on the constants of loaded modules, which must not depend on earlier tests of the worker."""
     if any("hypothesis" in item.keywords for item in session.items):
         for package in (sbon, sbon_agent, sbon_testbed):
             for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
                 with contextlib.suppress(ImportError):  # an extra that is not installed
                     importlib.import_module(module.name)
-    gc.set_threshold(50_000, 20, 20)  # Virtual worlds make many objects, which live as long as their tests.
-    gc.freeze()  # Modules and tests stay: the collector need not look through them again and again.
+    gc.set_threshold(50_000, 20, 20)  # virtual worlds make many objects that live as long as their tests
+    gc.freeze()  # modules and tests stay, so the collector can skip them
 
 
 def pytest_sessionfinish() -> None:
-    """Libraries complain of modules that are there until the end."""
+    """Undoes the freeze, because some libraries warn of modules that stay until the end."""
     gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
 def _fresh_log() -> Iterator[None]:
-    """A daemon or a virtual world under test sets up the log of the whole process: undo it."""
+    """Resets the log of the process, which a daemon or a virtual world under test has set up."""
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()
@@ -97,7 +97,7 @@ def _fresh_log() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _same_priority() -> Iterator[None]:
-    """A test that lowers the priority of its own process makes all tests after it wait."""
+    """Fails a test that changes the priority of its process, because all tests after it would be slower."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     yield
     assert os.getpriority(os.PRIO_PROCESS, 0) == before, "the test has changed the priority of its own process"

@@ -1,4 +1,4 @@
-"""A host with a clock that tests turn and an executor that runs at once, for connectors."""
+"""A host for tests of connectors: tests set its clock, and its executor runs work immediately."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from sbon_agent.connectors import ConnectorContext, Polled, SinkConnector, Sourc
 
 WALL = 1_600_000_000.0
 DEADLINE_S = 60.0
-"""For what takes a moment where nothing else runs."""
+"""Limit of waits that take a moment on an idle machine."""
 
 
 class InlineHost:
@@ -29,11 +29,11 @@ class InlineHost:
         self.workers = 2
 
     def random_bytes(self, count: int) -> bytes:
-        """From a seed."""
+        """Returns bytes from a seeded generator."""
         return bytes(self.rng.bytes(count))
 
     def execute(self, work: Callable[[], Any], done: Callable[[Any], None], *, rows: int) -> None:
-        """Run now."""
+        """Runs the work immediately."""
         try:
             result = work()
         except Exception as error:
@@ -50,14 +50,14 @@ def context(data_dir: Path | str = "/nowhere", loop: Any = None, **labels: str) 
 
 
 def opened(connector: Any) -> Any:
-    """As the engine does before it starts a source or writes into a sink."""
+    """Opens a connector, as the engine does before it starts a source or writes into a sink."""
     if hasattr(connector, "open"):
         connector.open()
     return connector
 
 
 def columns(**types: str) -> Schema:
-    """`columns(ts="time", x="float")`."""
+    """Returns a schema from names and types: `columns(ts="time", x="float")`."""
     return tuple(Field(name, ColumnType(kind)) for name, kind in types.items())
 
 
@@ -74,7 +74,7 @@ def source(
     not_null: tuple[str, ...] = (),
     **options: object,
 ) -> SourceConnector:
-    """A source that has been opened; `fields__x__kind` stands for the option `fields.x.kind`."""
+    """Returns an opened source; `fields__x__kind` stands for the option `fields.x.kind`."""
     given = tuple(sorted((key.replace("__", "."), str(value)) for key, value in options.items()))
     params = SourceParams(name, connector, given, schema, time, delay_us, idle_us, not_null, reads=reads)
     made: SourceConnector = opened(build_source(params, where or context()))
@@ -82,23 +82,23 @@ def source(
 
 
 def sink(connector: str, schema: Schema, where: ConnectorContext | None = None, **options: object) -> SinkConnector:
-    """A sink that has been opened."""
+    """Returns an opened sink."""
     params = SinkParams("out", connector, tuple(sorted((key, str(value)) for key, value in options.items())))
     made: SinkConnector = opened(build_sink(params, schema, where or context()))
     return made
 
 
 async def until(condition: Callable[[], Any]) -> Any:
-    """Waits for something to be true."""
+    """Waits until a condition is true; returns its value."""
     deadline = time.monotonic() + DEADLINE_S
     while not (value := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition has not come true in time"
         await asyncio.sleep(0.005)
     return value
 
 
 def drain(connector: SourceConnector, now: float = 0.0, wall: float = WALL, rounds: int = 10_000) -> tuple[pl.DataFrame, list[Polled]]:
-    """Poll until the source ends or has to wait; all its rows, and all answers."""
+    """Polls until the source ends or has to wait; returns all its rows, and all answers."""
     waiting = SimpleNamespace(ready=False)
     connector.start(lambda: setattr(waiting, "ready", True))
     answers: list[Polled] = []

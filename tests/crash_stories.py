@@ -1,4 +1,4 @@
-"""Stories of a query from files into a file whose hosts crash at random moments: what they have in common."""
+"""Steps of stories in which a query reads files and writes a file while its hosts crash at random moments."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from tests.worlds import QUIET
 
 HOME = 0
 SETTINGS: dict[str, Any] = {**QUIET, "telemetry": {"enabled": False}, "engine": {"batch_interval_s": 0.1}}
-"""Settings of the agents, without those of the links."""
+"""Settings of the agents; the settings of links are left to each story."""
 UNNEST = "SELECT s.v, t.item FROM s, UNNEST(s.items) AS t(item)"
 
 
@@ -23,7 +23,7 @@ def read_files(world: World, items: Mapping[int, Mapping[int, Sequence[int]]], p
 
     Parameters
     ----------
-    items : by the number of a host, the `items` of each `v`, in order
+    items : number of a host -> v -> `items` of the row, in order
     """
     for number, rows in items.items():
         path = world.data_dir_of(number) / "files" / "s.ndjson"
@@ -39,7 +39,7 @@ def read_files(world: World, items: Mapping[int, Mapping[int, Sequence[int]]], p
 
 
 def write_file(world: World, name: str, sql: str, node: int, options: str = "") -> QueryRecord:
-    """Begins a query whose rows go into a file."""
+    """Begins a query that writes its rows into a file."""
     query = world.submit(
         f"CREATE SINK {name} AS {sql} WITH (connector = 'file', path = '{name}.csv', node = '{world.nodes[node]}'{options})"
     )
@@ -69,7 +69,7 @@ def may_move(world: World, node: NodeId, operator: OperatorId) -> bool:
 
 
 def moved(world: World, record: QueryRecord, operator: OperatorId, rng: np.random.Generator, spared: Collection[int]) -> int | None:
-    """Moves an operator to another host than the spared ones, and returns that host; None if it has not moved."""
+    """Moves an operator to a random host that is not spared, and returns the host's number; None if the operator has not moved."""
     here = world.nodes.index(record.nodes[operator])
     there = next(int(n) for n in rng.permutation(len(world.nodes)) if n not in spared and n != here and world.agents[n] is not None)
     return there if world.ask(here, "migrate", operator=operator, node=world.nodes[there])["committed"] else None
@@ -83,11 +83,11 @@ def cut(world: World, number: int, others: Iterable[int]) -> None:
 
 
 def crash(world: World, record: QueryRecord, number: int, rng: np.random.Generator, within_s: float, *, comes_back: bool = False) -> None:
-    """Kills a host that is cut off, or has been just now, and waits until its operator runs again.
+    """Kills a host that is cut off, or was until just now, and waits until its operator runs again.
 
     Parameters
     ----------
-    comes_back : True: the host starts again in any case
+    comes_back : True: the host always starts again; False: in half of the cases
     """
     account, before = record.health.healing.account, record.health.healing.account.recoveries
     if rng.random() < 0.5:
@@ -106,7 +106,7 @@ def sometimes_restart(world: World, numbers: Sequence[int], rng: np.random.Gener
 
     Parameters
     ----------
-    calm_s : time at most that passes afterwards
+    calm_s : longest random pause afterwards
     """
     if rng.random() < 0.3:
         number = int(rng.choice(numbers))

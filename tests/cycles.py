@@ -2,7 +2,7 @@
 
     python -m tests.cycles --cycles 10
 
-prints one line for each step: how long it took until both agents listed the same, and until what should run ran; and what they listed.
+prints for each step the time until both agents listed the same, the time until all queries ran that should, and the lists.
 """
 
 import argparse
@@ -19,9 +19,9 @@ from tests.processes import Process, wait_until
 
 AGENTS = ("ams", "nyc")
 AGREE_S = 10.0
-"""Within so long both agents list the same."""
+"""Limit until both agents list the same."""
 RUN_S = 60.0
-"""Within so long what should run runs; it takes a second or two where nothing else uses the machine."""
+"""Limit until all queries run that should; takes a second or two on an idle machine."""
 STATEMENTS = """
 CREATE SOURCE s (ts TIMESTAMP, number BIGINT) WITH (connector = 'datagen', nodes = '{other}', rows_per_second = 50,
     fields.number.kind = 'sequence');
@@ -37,7 +37,7 @@ Listed = dict[str, Any]
 
 
 class Pair:
-    """ams, which joins nobody, and nyc, which joins ams; both with a data directory and the same cluster key."""
+    """Two agents with the same cluster key and a data directory each: ams joins nobody, nyc joins ams."""
 
     def __init__(self, directory: Path, say: Callable[[str], None], agree_s: float = AGREE_S) -> None:
         self._directory = directory
@@ -54,7 +54,7 @@ class Pair:
         wait_until(lambda: all(self.sees_alive(name) == set(AGENTS) for name in AGENTS))
 
     def start(self, name: str) -> None:
-        """Start an agent in the same words each time."""
+        """Starts an agent, each time with the same options."""
         join = ("--join", self._addresses["ams"]) if name == "nyc" else ()
         bind = self._addresses.get(name, "127.0.0.1:0")
         agent = Process(self._directory, name, "--bind", bind, "--key-file", str(self._key), *join).wait_until_ready()
@@ -62,29 +62,29 @@ class Pair:
         self._addresses[name] = agent.ask("status")["address"]
 
     def end(self, name: str, how: str) -> None:
-        """End an agent: "leave", "SIGTERM" or "kill -9"."""
+        """Ends an agent by "leave", "SIGTERM" or "kill -9"."""
         if how == "leave":
             self.agents[name].ask("leave")
         self.agents[name].end(signal.SIGKILL if how == "kill -9" else signal.SIGTERM)
 
     def close(self) -> None:
-        """End both."""
+        """Kills both agents."""
         for agent in self.agents.values():
             agent.end(signal.SIGKILL)
 
     def sees_alive(self, name: str) -> set[str]:
-        """The members that an agent takes for alive."""
+        """Returns the members that an agent considers alive."""
         return {member["name"] for member in self.agents[name].ask("members") if member["status"] == "alive"}
 
     def rows_flow(self, taker: str) -> None:
-        """Wait until the file of the sink grows; what was written before is still there."""
+        """Waits until the file of the sink grows, and checks that its earlier content is still there."""
         file = self.agents[taker].directory / "k.csv"
         before = file.read_text() if file.exists() else ""
         wait_until(lambda: file.exists() and file.read_text().count("\n") > before.count("\n"), RUN_S)
         assert file.read_text().startswith(before)
 
     def listed(self, name: str) -> Listed:
-        """What an agent lists: names of the catalogue, and queries."""
+        """Returns what an agent lists: names of the catalogue, and queries."""
         rows = self.agents[name].ask("queries")
         return {
             "names": sorted(
@@ -94,9 +94,9 @@ class Pair:
         }
 
     def agree(self, step: str, states: dict[str, str] | None, names: set[str], at: tuple[str, ...] = AGENTS) -> None:
-        """Wait until all of `at` list the same, and these names; then until the queries are in these states (None: in any).
+        """Waits until all of `at` list the same with these names, then until the queries are in these states.
 
-        States are by name, "query" for plain ones.
+        `states` is by name, with "query" for the plain query; None: any states.
         """
         began = time.monotonic()
         told: list[Listed] = []
@@ -125,11 +125,11 @@ class Pair:
         self._say(f"  {step:<44} {same_s:5.1f} s {states_s:5.1f} s  {', '.join(sorted(names)) or 'no names'}; {queries}")
 
     def query(self, at: str) -> str:
-        """The id of the plain query."""
+        """Returns the id of the plain query."""
         return next(str(row["id"]) for row in self.agents[at].ask("queries") if row["id"] == row["name"])
 
     def drop_everything(self, at: str) -> None:
-        """Everything ends and is forgotten, from one agent."""
+        """Drops all queries and names from one agent, and waits until no operator is left."""
         self.agents[at].ask("drop", query=self.query(at))
         self.agents[at].ask("submit", sql="DROP SINK k; DROP SINK there; DROP VIEW v; DROP SOURCE s")
         living = [agent for agent in self.agents.values() if agent.process.poll() is None]
@@ -137,7 +137,7 @@ class Pair:
 
 
 def cycle(pair: Pair, number: int, say: Callable[[str], None]) -> None:
-    """One cycle; the taker of the statements, and from where they are dropped, change from cycle to cycle."""
+    """Goes through one cycle. The agent that takes the statements, and the agent that drops them, change from cycle to cycle."""
     taker, other = AGENTS if number % 2 == 0 else AGENTS[::-1]
     dropper = (taker, other)[number // 2 % 2]
     away = number % 2 == 1

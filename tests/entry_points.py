@@ -1,11 +1,11 @@
-"""Packages as an installer would leave them, without one: a folder with the entry points of a distribution, to be put on the path."""
+"""Fakes installed packages: writes a folder with the entry points of a distribution, to be put on the path."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 
 def install(directory: Path, name: str, entry_points: Mapping[str, Mapping[str, str]]) -> Path:
-    """Write the metadata of distribution `name` into a folder for PYTHONPATH.
+    """Writes the metadata of distribution `name` into a folder for PYTHONPATH.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How many examples properties try, and which seeds stories have: some in every run, many more in a long one."""
+"""Number of examples of properties, and seeds of stories: some in every run, many more in a long run."""
 
 import os
 from collections.abc import Iterable
@@ -8,23 +8,23 @@ import pytest
 from hypothesis import settings
 
 SOAK = 10
-"""A long run tries so many times as many."""
+"""Factor by which a long run tries more examples."""
 SHARE = 0.4
-"""Part of the examples that `make test` tries. The mutation run, which looks for rare mistakes, tries all."""
+"""Share of the examples that `make test` tries. The mutation run tries all, because it looks for rare mistakes."""
 _times = 1.0 if os.environ.get("SBON_TEST_PROFILE") == "mutants" else SHARE
 
 
 def try_many() -> None:
-    """Makes properties that are imported from now on try many examples."""
+    """Makes properties that are imported after this call try many examples."""
     global _times
     _times = SOAK
 
 
 def examples(count: int) -> settings:
-    """Returns the settings of a property that has `count` examples, of which a run tries a part, all, or many times as many."""
+    """Returns the settings of a property with `count` examples; a run tries a share of them, all, or many times as many."""
     return settings(max_examples=max(1, round(count * _times)))
 
 
 def seeds(every: Iterable[Any], long: Iterable[Any]) -> list[Any]:
-    """Returns parameters for a test, or tuples of them: those of every run, and those of a long run (`--soak`) alone."""
+    """Returns parameters for a test, or tuples of them: `every` for every run, `long` only for a long run (`--soak`)."""
     return [*every, *(pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.soak) for case in long)]

@@ -1,4 +1,4 @@
-"""A server of the standard library that answers as it is told, for tests of HTTP clients; and certificates."""
+"""A server with prepared answers, for tests of HTTP clients, and certificates."""
 
 import http.server
 import json
@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Got(NamedTuple):
-    """A request as it came."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
@@ -26,7 +26,7 @@ class Got(NamedTuple):
 
 
 class Server:
-    """Answers what it is told to, in turn, then 200, to GET with `page`; None: closes without an answer; "silent": never answers."""
+    """Gives the prepared answers in turn, then 200 to POST and `page` to GET. None: closes without an answer; "silent": never answers."""
 
     def __init__(self, *answers: Any, tls: ssl.SSLContext | None = None) -> None:
         self.got: list[Got] = []
@@ -94,7 +94,7 @@ class Server:
                 self.wfile.write(text)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing."""
+                """Logs nothing."""
 
         return Handler
 
@@ -109,7 +109,7 @@ def serving(*answers: Any, **how: Any) -> Iterator[Server]:
 
 
 def certificate(folder: Path) -> ssl.SSLContext:
-    """A certificate for 127.0.0.1, which is its own authority, in `ca.pem`."""
+    """Returns the TLS settings of a server with a self-signed certificate for localhost, written to `ca.pem`."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)

@@ -13,7 +13,7 @@ from tests.connector_world import DEADLINE_S, columns, context, source, until
 
 SCHEMA = columns(ts="time", n="int")
 _THREADS = ThreadPoolExecutor(64)
-"""One for each client that waits at the same time."""
+"""Has a thread for each client that waits at the same time."""
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
@@ -26,7 +26,7 @@ class Said(NamedTuple):
 
 
 class Taker:
-    """A started source that is polled on a thread as the engine does it, while `open` is true, and the rows that it has given."""
+    """Starts a source, polls it on a thread as the engine does while `open` is true, and keeps its rows."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Taker:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def taken(self) -> list[int]:
-        """The last column of all rows. An answer leaves a moment before the poll that gave its rows has returned."""
+        """Returns the last column of all rows, after the poll under way: an answer may leave before the poll that gave its rows returns."""
         await until(lambda: not self._polling)
         return [row[-1] for row in self.rows]
 
@@ -118,12 +118,12 @@ class Client:
 
 
 def lines(*numbers: int) -> bytes:
-    """NDJSON."""
+    """Returns lines of NDJSON with these numbers."""
     return b"".join(json.dumps({"ts": f"2020-01-01T00:00:{n % 60:02}Z", "n": n}).encode() + b"\n" for n in numbers)
 
 
 async def raw(address: tuple[str, int], data: bytes) -> tuple[int, bytes]:
-    """Send bytes as they are, and read until the server closes: the last status and all that came."""
+    """Sends bytes unchanged and reads until the server closes; returns the last status and all bytes."""
     reader, writer = await asyncio.open_connection(*address)
     writer.write(data)
     got = await asyncio.wait_for(reader.read(), DEADLINE_S)

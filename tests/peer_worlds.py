@@ -13,7 +13,7 @@ from sbon_agent.host import Host
 
 
 class Recorder:
-    """An agent that only keeps what its `Peers` tell it, and answers requests by `answer`."""
+    """An agent that records the calls of its `Peers`, and answers requests by `answer`."""
 
     def __init__(self, host: Host, name: NodeId, ring: KeyRing | None = None, address: Address = ("", 0), **config: Any) -> None:
         self.host = host
@@ -27,37 +27,37 @@ class Recorder:
         self.address = host.listen(address, lambda data, sender, at: self.datagrams.append(data), self.peers.accept)
 
     def message(self, connection: Connection, payload: bytes) -> None:
-        """A one-way message."""
+        """Records a one-way message."""
         self.messages.append(payload)
         self.connections.append(connection)
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
-        """A request."""
+        """Answers a request."""
         self.connections.append(connection)
         self.answer(payload, respond)
 
     def connected(self, address: Address, node: NodeId) -> None:
-        """A wanted connection is ready."""
+        """Records that a wanted connection is ready."""
         self.log.append(("connected", address, node))
 
     def no_common_key(self, address: Address) -> None:
-        """Somebody of another cluster."""
+        """Records that a peer belongs to another cluster."""
         self.log.append(("no_common_key", address))
 
     def lost(self, address: Address, reason: str) -> None:
-        """A wanted connection is gone."""
+        """Records that a wanted connection is gone."""
         self.log.append(("lost", address, reason))
 
     def writable(self, address: Address) -> None:
-        """Room again."""
+        """Records that a connection has room again."""
         self.log.append(("writable", address))
 
     def ask(self, address: Address, payload: bytes, timeout_s: float = 5.0) -> list[bytes | SbonError]:
-        """Send a request; the list will hold its outcome."""
+        """Sends a request; returns a list that will hold its outcome."""
         outcome: list[bytes | SbonError] = []
         self.peers.request(address, payload, outcome.append, timeout_s)
         return outcome
 
     def names(self) -> list[str]:
-        """Returns what happened, without details."""
+        """Returns the names of all events, without details."""
         return [entry[0] for entry in self.log]

@@ -1,4 +1,4 @@
-"""Small worlds that tests of placement share: nodes with coordinates, queries over them, and candidates that answer truly."""
+"""Small overlays for tests of placement: nodes with coordinates, queries, and candidates that report true latencies."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,7 +18,7 @@ def node(x: float, y: float = 0.0, z: float = 0.0, *, height: float = 0.0, load:
 
 
 def synthetic_space(count: int, seed: int) -> CostSpace:
-    """Clusters of nodes with heights."""
+    """Returns six clusters of nodes with random heights."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(0, 60, size=(6, 3))
     coordinates = {}
@@ -29,14 +29,14 @@ def synthetic_space(count: int, seed: int) -> CostSpace:
 
 
 def truth_of(space: CostSpace, noise: float, seed: int) -> KnownLatencies:
-    """True latencies that differ from those predicted by a lognormal factor."""
+    """Returns true latencies, which differ from predicted ones by lognormal factors."""
     rng = np.random.default_rng(seed)
     factor = np.triu(rng.lognormal(0, noise, size=(len(space), len(space))), 1)
     return KnownLatencies(space.names, space.rtt_matrix_ms(space.names, space.names) * (factor + factor.T))
 
 
 def aggregate(space: CostSpace, rng: np.random.Generator, producers: int = 4) -> PlacementProblem:
-    """The paper's query: producers of 2 KB/s, an 8:1 aggregator, a consumer (SBON, section 4.1)."""
+    """Returns the paper's query: producers of 2 KB/s, an 8:1 aggregator, a consumer (SBON, section 4.1)."""
     chosen = [space.names[int(i)] for i in rng.choice(len(space), size=producers + 1, replace=False)]
     pinned = {f"p{i}": name for i, name in enumerate(chosen[:-1])} | {"c": chosen[-1]}
     links = [PlacementLink(f"p{i}", "a", 2000.0) for i in range(producers)]
@@ -44,7 +44,7 @@ def aggregate(space: CostSpace, rng: np.random.Generator, producers: int = 4) ->
 
 
 def join_tree(space: CostSpace, rng: np.random.Generator, producers: int) -> PlacementProblem:
-    """A binary tree of joins with selectivities drawn, in a consumer."""
+    """Returns a binary tree of joins with random selectivities, which ends in a consumer."""
     pinned = {f"p{i}": space.names[int(rng.integers(len(space)))] for i in range(producers)}
     pinned["c"] = space.names[int(rng.integers(len(space)))]
     streams = [(f"p{i}", float(rng.uniform(500, 5000))) for i in range(producers)]
@@ -63,7 +63,7 @@ def truthful(truth: KnownLatencies, slots: int = 100) -> Callable[[AskCandidate]
 
 
 def place(optimiser: FullOptimiser, answer: Callable[[AskCandidate], CandidateReport | None]) -> Decision:
-    """Answer all questions until there is a decision; None is no answer."""
+    """Answers all questions until there is a decision. If `answer` returns None, the candidate does not answer."""
     actions = optimiser.begin()
     while True:
         following = []
@@ -76,5 +76,5 @@ def place(optimiser: FullOptimiser, answer: Callable[[AskCandidate], CandidateRe
 
 
 def usage(problem: PlacementProblem, assignment: Mapping[str, str], truth: KnownLatencies) -> float:
-    """Plainly: the sum of rate x latency, in bytes."""
+    """The plain twin of network usage: the sum of rate x latency over links, in bytes."""
     return sum(link.rate_bytes_per_s * truth.one_way_ms(assignment[link.source], assignment[link.target]) / 1000 for link in problem.links)

@@ -13,11 +13,11 @@ import psutil
 from sbon.cli.client import ControlClient, UnreachableError
 
 WAIT_S = 120.0
-"""For what takes a second or two where nothing else runs."""
+"""Limit of waits that take a second or two on an idle machine."""
 
 
 class Process:
-    """An agent in a process of its own; its log is kept."""
+    """An agent in a process of its own, with its log in a file."""
 
     def __init__(self, directory: Path, name: str, *options: str, program: str | None = None) -> None:
         self.directory = directory / name
@@ -46,7 +46,7 @@ class Process:
         return self
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Signal the process if it is there, wait for its end and keep what it printed."""
+        """Signals the process if it runs, waits for its end, keeps its output, and returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         if self.process.stdout is not None and not self.process.stdout.closed:
@@ -55,7 +55,7 @@ class Process:
 
 
 def two_agents(tmp_path: Path) -> Iterator[tuple[Process, Process]]:
-    """Yields the agents ams and nyc, which know each other; a fixture."""
+    """Yields the agents ams and nyc, which know each other. To be used as a fixture."""
     ams = Process(tmp_path, "ams", "--bind", "127.0.0.1:0").wait_until_ready()
     nyc = Process(tmp_path, "nyc", "--bind", "127.0.0.1:0", "--join", ams.ask("status")["address"]).wait_until_ready()
     wait_until(lambda: ams.ask("status")["members"]["alive"] == nyc.ask("status")["members"]["alive"] == 2)
@@ -65,7 +65,7 @@ def two_agents(tmp_path: Path) -> Iterator[tuple[Process, Process]]:
 
 
 def runs(process_id: int) -> bool:
-    """Neither gone nor only waiting to be reaped by whoever adopted it."""
+    """Tells whether a process runs; a zombie that waits to be reaped does not."""
     try:
         return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -76,5 +76,5 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None
     deadline, pause_s = time.monotonic() + timeout_s, 0.02
     while not condition():
         assert time.monotonic() < deadline, "the condition has not come true in time"
-        signal.sigtimedwait([], pause_s)  # gives the processor to those that we wait for
+        signal.sigtimedwait([], pause_s)  # leaves the processor to the awaited processes
         pause_s = min(0.2, 1.2 * pause_s)

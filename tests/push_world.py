@@ -15,7 +15,7 @@ SCHEMA = columns(n="int", t="text")
 
 
 async def listening(kind: str, where: ConnectorContext | None = None, **options: Any) -> tuple[Any, tuple[str, int]]:
-    """A sink that listens."""
+    """Returns a listening sink and its address."""
     out: Any = sink(kind, SCHEMA, where or context(loop=asyncio.get_running_loop()), **{"listen": "127.0.0.1:0", "path": "/rows"} | options)
     return out, await until(lambda: out.address)
 
@@ -29,7 +29,7 @@ def write_many(out: Any, numbers: range, text: str) -> None:
 
 
 class Reader:
-    """A client that has sent a request, and what it has read of the answer."""
+    """A client that sends a request and keeps the bytes of the answer."""
 
     def __init__(self, address: tuple[str, int], request: bytes, *, buffer_bytes: int | None = None) -> None:
         self.socket = socket.socket()
@@ -42,7 +42,7 @@ class Reader:
         self.ended = False
 
     def read(self) -> bytes:
-        """Everything that has come so far."""
+        """Returns all bytes that have come so far."""
         with contextlib.suppress(BlockingIOError):
             while not self.ended:
                 try:
@@ -77,7 +77,7 @@ class EventReader(Reader):
 
     @property
     def body(self) -> bytes:
-        """Without the frames of its chunks."""
+        """Returns the body of the answer, without the framing of its chunks."""
         rest, body = self.read().partition(b"\r\n\r\n")[2], b""
         while b"\r\n" in rest:
             size, _, rest = rest.partition(b"\r\n")
@@ -98,7 +98,7 @@ class EventReader(Reader):
 
     @property
     def count(self) -> int:
-        """How many events have come, at most: a quick look."""
+        """Returns an upper bound of the number of events that have come, without parsing them."""
         return self.read().count(b"data: ")
 
     @property
@@ -106,7 +106,7 @@ class EventReader(Reader):
         return [json.loads(event["data"])["n"] for event in self.events if "event" not in event]
 
     async def begun(self) -> "EventReader":
-        """The answer has begun: rows from now on will come."""
+        """Waits until the answer has begun; the client gets all rows that are written later."""
         await until(lambda: self.status)
         assert self.status == 200, self.got
         return self

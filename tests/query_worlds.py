@@ -1,4 +1,4 @@
-"""A small catalogue to plan queries against, and a way to run a plan without agents: every operator once, in the plan's order."""
+"""A small catalogue to plan queries against, and `run`, which executes a plan without agents: each operator once, in the plan's order."""
 
 from collections.abc import Mapping, Sequence
 
@@ -51,7 +51,7 @@ def plan_of(
 
 
 def lines(plan_: Plan) -> list[str]:
-    """One line per operator: number, node, text, and where its input comes from."""
+    """Returns one line per operator: number, node, text, and the operators that feed it."""
     found = []
     for operator in plan_.operators:
         inputs = [
@@ -65,7 +65,7 @@ def lines(plan_: Plan) -> list[str]:
 
 
 def rows_of(source: OperatorSpec, count: int = 40) -> pl.DataFrame:
-    """Rows of any source, the same each time: a second apart, a few keys, some values NULL."""
+    """Returns rows for a source, the same each time: a second apart, with few keys and some NULLs."""
     number = pl.int_range(count, eager=True)
     values = {
         "bool": pl.select((number % 3 == 0).alias("x")).to_series(),
@@ -87,7 +87,7 @@ def rows_of(source: OperatorSpec, count: int = 40) -> pl.DataFrame:
 
 
 def run(plan_: Plan, inputs: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
-    """The rows that reach the sink; `inputs` by the name of a source, or by node for all sources on it."""
+    """Returns the rows that reach the sink; `inputs` is by the name of a source, or by node for all sources on it."""
     results: dict[str, pl.DataFrame] = {}
     dealt: dict[str, Sequence[pl.DataFrame]] = {}
     for operator in plan_.operators:

@@ -1,4 +1,4 @@
-"""Stand-ins for what a protocol role acts through: they note what the role asks for, and the test answers when and how it likes."""
+"""Stand-ins for the collaborators of a protocol role: they record its calls, and the test answers when and how it likes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from sbon.ports import ProcessorUse
 
 
 class Call(NamedTuple):
-    """One call of a method that the role has made."""
+    """A call that the role has made."""
 
     name: str
     given: tuple[Any, ...]
@@ -20,12 +20,12 @@ class Call(NamedTuple):
 
     @property
     def done(self) -> Callable[..., None]:
-        """The callback that the role waits for: the last argument that can be called."""
+        """Returns the callback of the call: the last argument that can be called."""
         return next(one for one in reversed([*self.given, *self.named.values()]) if callable(one))
 
 
 class Recorder:
-    """Any narrow interface. What the test gives by name is there; every other method notes its calls and returns None."""
+    """Stands for any narrow interface: attributes that the test gives by name, and methods that record their calls and return None."""
 
     def __init__(self, **known: Any) -> None:
         self.calls: list[Call] = []
@@ -40,19 +40,19 @@ class Recorder:
         self.calls.append(Call(name, given, named))
 
     def pop(self, name: str, *first: Any) -> Call:
-        """Takes away the oldest call of a method whose first arguments are these."""
+        """Removes and returns the oldest call of a method with these first arguments."""
         found = next((call for call in self.calls if call.name == name and call.given[: len(first)] == first), None)
         assert found is not None, f"{name}{first} is not among {[(call.name, *call.given[:1]) for call in self.calls]}"
         self.calls.remove(found)
         return found
 
     def calls_of(self, name: str) -> list[tuple[Any, ...]]:
-        """Arguments of all calls of a method that are still there, in order."""
+        """Returns the arguments of all recorded calls of a method, in order."""
         return [call.given for call in self.calls if call.name == name]
 
 
 class Timer:
-    """A call that the machine is to make."""
+    """A call that the host is to make at an instant."""
 
     def __init__(self, when: float, callback: Callable[[], None]) -> None:
         self.when = when
@@ -64,7 +64,7 @@ class Timer:
 
 
 class FakeHost:
-    """A machine whose clock stands still until the test moves it, and whose threads work when the test says so."""
+    """A host whose clock moves only in `wait`, and whose threads work only in `run`."""
 
     workers = 1
 
@@ -101,11 +101,11 @@ class FakeHost:
 
     @property
     def pending(self) -> list[float]:
-        """Times at which calls are to be made."""
+        """Returns the instants of all pending calls, in order."""
         return sorted(timer.when for timer in self.timers if not timer.is_cancelled)
 
     def run(self) -> None:
-        """Does all work of the threads, and what follows of it."""
+        """Does all work of the threads, including work that follows from it."""
         while self.work:
             work, done = self.work.pop(0)
             try:
@@ -115,7 +115,7 @@ class FakeHost:
             done(result)
 
     def wait(self, seconds: float = 0.0) -> None:
-        """Moves the clock, and makes the calls that are due on the way, each at its time."""
+        """Moves the clock, and makes each call that is due at its instant."""
         end = self.time + seconds
         while due := sorted((t for t in self.timers if t.when <= end and not t.is_cancelled), key=lambda timer: timer.when):
             self.timers.remove(due[0])
@@ -125,7 +125,7 @@ class FakeHost:
 
 
 class FakeGossip(Recorder):
-    """Members as one agent sees them; all live at the origin unless the test says otherwise."""
+    """Members as one agent sees them; all are alive and at the origin unless the test changes them."""
 
     def __init__(self, me: str, *others: str, boot: int = 1) -> None:
         members = {name: member(name, boot=boot) for name in (me, *others)}
@@ -154,6 +154,6 @@ class FakeGossip(Recorder):
 def member(
     name: str, status: MemberStatus = MemberStatus.ALIVE, *, boot: int = 1, at: tuple[float, float, float] = (0.0, 0.0, 0.0)
 ) -> Member:
-    """A row of the table of members."""
+    """Returns a row of the table of members."""
     coordinate = Coordinate(at, 0.0, 0.1)
     return Member(name=name, address=(name, 1), status=status, incarnation=1, boot=boot, labels={}, coordinate=coordinate)

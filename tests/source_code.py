@@ -1,4 +1,4 @@
-"""The modules of the code as the tests of its rules see them. Each is parsed once; trees of all would fill memory."""
+"""Facts about the code's modules, for tests of its rules. Each module is parsed once, and its syntax tree is not kept, to save memory."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class Call(NamedTuple):
-    """A call in a module: its line, the text of what is called, and the number of its positional arguments."""
+    """A call in a module: its line, the text of the called expression, and the number of positional arguments."""
 
     line: int
     called: str
@@ -51,7 +51,7 @@ def modules(folder: str) -> list[Path]:
 
 @cache
 def source(path: Path) -> Source:
-    """Returns what the tests look at in a module."""
+    """Returns the facts about a module."""
     body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
     statements = [one for one in body if not (isinstance(one, ast.If) and is_name(one.test, "TYPE_CHECKING"))]
     nodes = [node for one in body for node in ast.walk(one)]

@@ -1,7 +1,7 @@
-"""Records which transitions of the machines' tables the tests of a run go through: `pytest -p tests.transitions`.
+"""Records which transitions of the state machines' tables the tests of a run cover: `pytest -p tests.transitions`.
 
-A transition is a state, an event, and the state after it. What a test does to a machine's insides (`machine._turn(event)`) does not
-count: the event has to come through the machine's own methods.
+A transition is a state, an event, and the next state. Only events that come through a machine's own methods count; a test that calls
+`machine._turn(event)` itself covers nothing.
 """
 
 import importlib
@@ -27,9 +27,9 @@ MACHINES = {
     "sbon.migration.copy": "Copy",
     "sbon.migration.newcomer": "Newcomer",
 }
-"""Modules that have a `TABLE`, with the class that follows it. In `inheriting` that is a function, `_turn`."""
+"""Modules with a `TABLE`, and the class that follows it; in `inheriting` the function `_turn` follows it."""
 FILE = "SBON_TRANSITIONS_FILE"
-"""Name of the environment variable with the path of the file that is written."""
+"""Environment variable with the path of the file to which the missed transitions are written."""
 
 _seen: dict[str, set[tuple[Enum, Any, Enum]]] = {name: set() for name in MACHINES}
 
@@ -62,7 +62,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _record_method(name: str, machine: Any, event: str) -> None:
-    """Records the state before and after each call of a method that has the name of an event."""
+    """Makes a method that is named after an event record the state before and after each call."""
     inner: Callable[..., Any] = getattr(machine, event)
 
     def recording(self: Any, *args: Any, **more: Any) -> Any:
@@ -75,7 +75,7 @@ def _record_method(name: str, machine: Any, event: str) -> None:
 
 
 def _record_turns(name: str, where: Any) -> None:
-    """Records the turns that the library, and no test, asks for."""
+    """Makes `_turn` record the calls that the library makes; calls by tests do not count."""
     inner: Callable[..., Any] = where._turn
 
     def recording(machine: Any, event: Any) -> Any:

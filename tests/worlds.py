@@ -6,7 +6,7 @@ from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
 
 QUIET: dict[str, Any] = {"optimiser": {"enabled": False}}
-"""Settings of agents that move nothing by themselves."""
+"""Settings of agents that move no operators by themselves."""
 
 
 def settled_world(nodes: int | Topology = 4, **how: Any) -> World:
