@@ -124,7 +124,7 @@ def test_nobody_gets_more_operators_than_it_has_room_for(world, data):
 @given(worlds(rates=st.floats(0.0, 1e6)), st.integers(0, 5))
 @examples(60)
 def test_least_usage_is_never_dearer_than_everything_at_the_consumer(world, seed):
-    """Compares usage under the measured latencies. The consumer's node is a candidate like any other."""
+    """Compares usages under the measured latencies. The node of the consumer is a candidate like any other."""
     space, problem = world
     assume(problem.consumers and problem.unpinned)
     truth = truth_of(space, 0.5, seed)
