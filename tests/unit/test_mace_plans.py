@@ -14,7 +14,7 @@ def test_the_best_plan_is_chosen_from_a_hundred_events() -> None:
 
 
 def test_plans_are_equivalent() -> None:
-    """The same rows come out of each."""
+    """The selectivities of each plan have the same product."""
     kept = {name: [operator.rows.linear[0] for operator in chain(steps)] for name, steps in PLANS.items()}
 
     for selectivities in kept.values():

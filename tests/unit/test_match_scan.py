@@ -1,4 +1,4 @@
-"""Starts that are scanned together end as each of them does alone."""
+"""Starts that are scanned together end as each start does alone."""
 
 from random import Random
 
@@ -22,7 +22,7 @@ PATTERNS: list[Pattern] = [
 
 
 def alone(automaton: Automaton, masks: list[int], begin: int, state: int, stop: int) -> tuple[int, int, int]:
-    """Returns the state, the end and the rows taken of one start, step by step."""
+    """Returns the state, the end and the rows taken of one start that is scanned alone, step by step."""
     place, end = begin, -1
     while place < stop and state != 0:
         state, ended = automaton.step(state, masks[place])
@@ -36,7 +36,7 @@ def alone(automaton: Automaton, masks: list[int], begin: int, state: int, stop: 
 def test_starts_that_meet_in_a_state_have_the_ends_that_each_has_alone(
     pattern: Pattern, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that meet go on as one: a later end is that of each of them, and ends from before they met stay with whose they were."""
+    """Starts that reach one state go on as one: later ends count for each of them, earlier ends for the start that had them."""
     monkeypatch.setattr(scan, "STEPS_MAX", 1)
     random = Random(seed)
     masks = random.choices([1, 2, 4, 3, 6], [4, 4, 3, 1, 1], k=60)

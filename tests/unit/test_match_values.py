@@ -1,4 +1,4 @@
-"""Values that conditions on a match read: as frames have them, and exact."""
+"""Values that conditions on a match read: the same as in frames, and exact."""
 
 import math
 from fractions import Fraction

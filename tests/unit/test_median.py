@@ -15,7 +15,7 @@ def test_operator_goes_to_whom_most_of_its_rate_comes_from_however_far_the_other
     links = tuple(PlacementLink(name, "f", rate) for name, rate in (("p", 900.0), ("q", 100.0), ("r", 150.0)))
     (point,) = median_points(PlacementProblem({"p": "a", "q": "b", "r": "c"}, ("f",), links), space)
 
-    assert point == pytest.approx((0.0, 0.0, 0.0), abs=1.0)  # the mean is at 61
+    assert point == pytest.approx((0.0, 0.0, 0.0), abs=1.0)  # the mean would be at 61
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -62,7 +62,7 @@ def gossip(machine, *news, now=0.0, **speaker):
 
 
 def answer_all(machine, actions, now=0.0):
-    """Let everybody who is asked answer at once; returns what the machine does then."""
+    """Answers all probes at once; returns the actions of the machine after that."""
     done = []
     for address, probe in sent(actions, Probe):
         done += machine.receive(encode(Ack(envelope(probe.target), probe.sequence, 0)), address, now)
@@ -70,7 +70,7 @@ def answer_all(machine, actions, now=0.0):
 
 
 def joined(**settings):
-    """A machine that knows b and c."""
+    """Returns a machine that knows b and c."""
     machine = make_membership(**settings)
     machine.join([], 0.0)
     answer_all(machine, gossip(machine, alive("b"), alive("c", C)))
@@ -87,7 +87,7 @@ def sent(actions, kind):
 
 
 def next_probe(machine):
-    """Run until the machine probes somebody of itself."""
+    """Runs the machine to its next probe of its own; returns time, address and probe."""
     while True:
         now = machine.next_wake()
         probes = sent(machine.wake(now), Probe)
@@ -96,7 +96,7 @@ def next_probe(machine):
 
 
 def run_to(machine, until):
-    """Wake the machine whenever it wants, collecting what it does."""
+    """Wakes the machine whenever it asks for it, until an instant; returns its actions."""
     actions = []
     while (when := machine.next_wake()) is not None and when <= until:
         actions += machine.wake(when)
@@ -160,7 +160,7 @@ def test_a_silent_peer_is_asked_for_through_others_and_then_suspected_and_failed
     assert machine.members[silent].status is ALIVE
     run_to(machine, now + 1.5)
     assert machine.members[silent].status is SUSPECT
-    assert machine.health_score == 0  # the helper is well, so we are
+    assert machine.health_score == 0  # the helper answered, so our own network works
     run_to(machine, now + 1.5 + 6.0 + 0.01)
     assert machine.members[silent].status is FAILED
 
@@ -323,7 +323,7 @@ def test_strangers_are_asked_for_their_table_but_not_too_often():
 
 
 def test_our_own_name_of_another_process_is_outbid_three_times_a_minute():
-    """Once and for all would leave the name to whoever takes it a fourth time."""
+    """A limit for ever, not per minute, would give the name up at the fourth claim."""
     machine = joined()
     for now, outbid in ((1.0, True), (2.0, True), (3.0, True), (4.0, False), (60.5, False), (61.5, True)):
         before = machine.incarnation
@@ -338,7 +338,7 @@ def test_a_table_larger_than_may_wait_is_followed_by_another_when_all_have_been_
     actions = machine.merge(encode(State("b", rows)), 0.5, via=B)
     answered = answer_all(machine, actions, now=0.6)
     assert machine.counters["introductions_refused"] == 3
-    assert [action for action in answered if isinstance(action, PushPull)], "ask one that is known for the rest"
+    assert [action for action in answered if isinstance(action, PushPull)], "asks a known member for the rest"
 
 
 def test_our_own_name_from_the_network_is_ignored():
@@ -366,7 +366,7 @@ def test_settings_can_change_while_it_runs():
 
 
 def test_a_suspect_is_called_before_it_is_declared_failed_and_its_answer_clears_it():
-    """Gossip misses one member in a few thousand; it alone would hold a suspect that has long objected for failed."""
+    """Gossip misses one member in a few thousand: without the call, that member would declare a suspect failed that has objected."""
     machine = joined(interval_s=1000.0, suspicion_s=2.0)
     gossip(machine, Suspect("b", 0, "c"), name="c", now=10.0)
     run_to(machine, 11.49)
@@ -389,7 +389,7 @@ def test_a_probe_s_time_begins_when_it_leaves_and_not_when_it_was_written():
     assert probe.sequence == probes[0].probe
 
     machine.probe_leaves(probes[0].probe, now + 0.004)
-    machine.probe_leaves(probes[0].probe + 1, now + 0.004)  # of nobody: forgotten in the meantime
+    machine.probe_leaves(probes[0].probe + 1, now + 0.004)  # no such probe: forgotten in the meantime
     actions = machine.receive(encode(Ack(envelope(probe.target), probe.sequence, held_us=0)), probes[0].address, now + 0.01)
 
     assert [action.rtt_ms for action in actions if isinstance(action, RttMeasured)] == [pytest.approx(6.0)]
@@ -414,7 +414,7 @@ def test_a_suspect_gets_the_time_back_for_which_we_stood_still():
     assert machine.counters["stalls"] == 1
     machine.wake(40.1)
     assert machine.members["b"].status is SUSPECT
-    gossip(machine, Suspect("b", 0, "d"), name="c", now=40.2)  # one more who says so leaves it less time, but not none
+    gossip(machine, Suspect("b", 0, "d"), name="c", now=40.2)  # a second accuser leaves the suspect less time, but some
     machine.wake(40.3)
     assert machine.members["b"].status is SUSPECT
     run_to(machine, 60.0)

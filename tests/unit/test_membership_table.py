@@ -1,4 +1,4 @@
-"""The table of members: what stays, what goes, what others are told of it; the machine as in `test_membership`."""
+"""The table of members: which entries stay or go, and what others are told. The machine is the one of `test_membership`."""
 
 import pytest
 
@@ -24,7 +24,7 @@ from tests.unit.test_membership import (
 
 
 def told(actions):
-    """All news in what was sent."""
+    """Returns all news in the datagrams sent."""
     return [item for action in actions if isinstance(action, SendDatagram) for item in decode(action.data).envelope.news]
 
 
@@ -44,7 +44,7 @@ def test_helpers_have_as_long_as_the_peer_and_they_themselves_may_take():
     helper, address = ("c", C) if probe.target == "b" else ("b", B)
     ((_, request),) = sent(run_to(machine, now + 0.5), IndirectProbe)
     assert request.patience_ms == 500
-    run_to(machine, now + 1.4)  # the helper's 0.5 s, and 0.4 of the way to it and back
+    run_to(machine, now + 1.4)  # the helper's 0.5 s, and 0.4 s of the round trip to it
     assert machine.members[probe.target].status is ALIVE
     machine.receive(encode(Relayed(envelope(helper), probe.sequence)), address, now + 1.4)
     run_to(machine, now + 1.5)
@@ -104,7 +104,7 @@ def test_failed_member_gets_nothing_more_and_is_forgotten_after_a_while():
 
 
 def test_name_that_another_running_agent_bears_is_told():
-    """A former self falls silent; another running agent outbids us each time."""
+    """A former process of this agent falls silent; another running agent outbids us each time."""
     machine = joined()
     conflicts = [
         [action for action in gossip(machine, alive("a", C, incarnation=number * 2, boot=99)) if isinstance(action, NameConflict)]

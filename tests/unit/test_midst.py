@@ -1,4 +1,4 @@
-"""Which lost sources begin in the midst of their files."""
+"""Tests which lost sources resume in the middle of their files."""
 
 import msgspec
 import pytest
@@ -38,7 +38,7 @@ def test_a_source_alone_begins_behind_what_its_consumer_has_taken():
     one = seen({SOURCE})
     assert may_begin(one, {SOURCE}, taken(one.links[0], 100), AT)
     assert not may_begin(one, {SOURCE}, taken(one.links[0], 99), AT)
-    assert not may_begin(one, {SOURCE}, {}, AT), "its consumer is away"
+    assert not may_begin(one, {SOURCE}, {}, AT), "the consumer is away"
 
 
 def test_a_sink_that_is_lost_too_must_find_its_rows():

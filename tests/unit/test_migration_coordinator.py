@@ -1,4 +1,4 @@
-"""The migration machine, step by step: either moved, or as if nothing had been asked."""
+"""The migration machine, step by step: the operator moves, or stays as if nothing had been asked."""
 
 import pytest
 
@@ -32,7 +32,7 @@ ARGUMENTS: dict[str, tuple[object, ...]] = {
     "refused": ("no room",),
     "failed": ("up",),
 }
-"""What the events bring along, beside the present time."""
+"""Arguments of the events, besides the time."""
 
 
 def make_migration(neighbours: dict[str, tuple[str, ...]] | None = None) -> Migration:
@@ -113,7 +113,7 @@ def test_every_event_in_every_phase_does_what_the_table_says(event: str, phase: 
     ],
 )
 def test_each_step_belongs_to_one_phase(event: str, phase: Phase):
-    """Written down apart from the table, so that a mistake in the table shows."""
+    """The list does not come from the table, so that a mistake in the table shows."""
     assert [one for one in Phase if TABLE.takes(one, event)] == [phase]
 
 
@@ -171,7 +171,7 @@ def test_promises_are_renewed_and_without_them_nothing_is_decided():
         machine.progressed(now)
         machine.locked("up", now, now)
         machine.wake(now)
-    assert machine.phase is Phase.COPYING, "the other one was last promised at 0"
+    assert machine.phase is Phase.COPYING, "the last promise of down was at 0"
     assert machine.next_wake() == 15.0
     machine.copied(0, 14.5)
     machine.copied(0, 14.5)
@@ -207,7 +207,7 @@ def test_before_the_decision_any_failure_leaves_the_operator_where_it_was(phase:
     assert {SendUnlock("up"), SendUnlock("down")} <= set(actions)
     assert isinstance(actions[-1], Ended)
     assert not actions[-1].committed
-    assert machine.transferred(11.0) == [], "a late answer changes nothing any more"
+    assert machine.transferred(11.0) == [], "a late answer changes nothing"
     assert machine.next_wake() is None
 
 

@@ -1,4 +1,4 @@
-"""The machine that carries a state, step by step: what is made next, and when a round has ended."""
+"""The machine that copies a state, step by step: which piece comes next, and when a round ends."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ CONFIG = MigrationConfig(
 
 
 class Log:
-    """Input that the test says has come."""
+    """A log whose amount of input the test sets."""
 
     def __init__(self) -> None:
         self.added_bytes = self.taken_bytes = 0
@@ -59,7 +59,7 @@ def brought_to(stage: Stage, log: Log | None = None) -> Copy:
 
 
 def sent(actions: list[Action]) -> list[int]:
-    """The numbers of the pieces that are sent."""
+    """Returns the numbers of the pieces sent."""
     return [action.piece.index for action in actions if isinstance(action, Send)]
 
 
@@ -105,7 +105,7 @@ def test_a_state_goes_over_piece_by_piece_then_the_input_then_the_record():
     log.taken_bytes = 500
     assert sent(machine.made(b"calls", 0.5)) == [1]
     log.added_bytes = 700
-    assert machine.spent(0.0, 0.5) == [MakeInput(1024)], "it goes on with what has come since"
+    assert machine.spent(0.0, 0.5) == [MakeInput(1024)], "continues with the input that came since"
     log.taken_bytes = 700
     assert machine.answered(Piece(1, False, b"calls", 0.5), 0.6) == [Progressed(), Copied(0)], "the round ended with the first piece"
     assert sent(machine.made(b"more calls", 0.7)) == [2]
@@ -118,7 +118,7 @@ def test_a_state_goes_over_piece_by_piece_then_the_input_then_the_record():
     ]
     assert machine.answered(Piece(3, False, b"re", 0.9), 1.0) == [Progressed()]
     assert machine.answered(Piece(4, True, b"cord", 0.9), 1.0) == [Delivered()]
-    assert machine.answered(Piece(4, True, b"cord", 0.9), 1.0) == [], "answered again"
+    assert machine.answered(Piece(4, True, b"cord", 0.9), 1.0) == [], "a repeated answer"
     assert machine.stop() == [EndLog()]
 
 
@@ -176,7 +176,7 @@ def test_the_more_waits_and_the_longer_it_lasts_the_more_urgent_it_is():
     log.added_bytes = 2500
     machine.lost(0.0)
     urgent = [action.urgent for action in machine.wake(1.0) if isinstance(action, Send)]
-    assert urgent == [0.5], "half of what may wait before it is no longer slowed down"
+    assert urgent == [0.5], "2,500 bytes are half of the input at which copying is no longer slowed down"
     machine.lost(25.0)
     log.added_bytes = 0
     assert [action.urgent for action in machine.wake(26.0) if isinstance(action, Send)] == [0.52]
@@ -212,9 +212,9 @@ def test_input_is_repeated_not_much_faster_than_it_came():
     log.taken_bytes = 100
     machine.made(b"calls", 1.0)
     log.added_bytes = 200
-    assert machine.spent(0.0, 1.0) == [], "what came in a second is repeated in a third of one"
+    assert machine.spent(0.0, 1.0) == [], "input of one second is repeated in a third of a second"
     assert machine.wake(1.04) == []
-    assert machine.wake(1.06) == [MakeInput(1024)], "though no piece waits longer than 50 ms"
+    assert machine.wake(1.06) == [MakeInput(1024)], "but no piece waits longer than 50 ms"
 
 
 def test_what_a_thread_gives_after_the_end_is_thrown_away():

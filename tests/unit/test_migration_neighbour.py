@@ -1,4 +1,4 @@
-"""A host keeps its operators still beside one that moves: promises end by themselves, and only who holds one ends it."""
+"""A host keeps operators still while their neighbour moves. Promises expire, and only the holder of a promise can end it."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def test_a_lock_that_covers_more_than_before_waits_for_the_connection_again():
     lock(machine)
     assert Grant() not in lock(machine, beside=("a", "b"), now=1.0)
     assert Grant() in lock(machine, beside=("a",), now=2.0)
-    assert Grant() not in lock(machine, now=2.0 + LEASE_S), "it had ended"
+    assert Grant() not in lock(machine, now=2.0 + LEASE_S), "the promise had expired"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_late_word_of_a_former_holder_releases_nothing():
     assert machine.unlock(Unlock("m"), "first") == []
     assert (machine.keeps_still("a", 14.0), machine.holder("m")) == (True, "second")
     assert machine.unlock(Unlock("m"), "second") == [UnnameNext("m", "second")]
-    assert machine.unlock(Unlock("m"), "second") == [], "told again"
+    assert machine.unlock(Unlock("m"), "second") == [], "a repeated unlock"
 
 
 def test_release_ends_only_that_migration_s_promises():

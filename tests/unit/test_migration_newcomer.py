@@ -108,7 +108,7 @@ EXPECTED: dict[Stage, dict[str, tuple[Stage, list[type]]]] = {
     Stage.RUNNING: {},
     Stage.DROPPED: {},
 }
-"""What changes anything, with the stage after it and the kinds of actions. The rest is late, repeated, or for somebody else."""
+"""Events that change something, with the next stage and the kinds of actions. Other events are late, repeated, or for others."""
 
 
 @pytest.mark.parametrize("stage", Stage)
@@ -150,7 +150,7 @@ def test_an_operator_without_trouble_comes_and_runs():
 def test_pieces_are_taken_once_and_answered_as_often_as_they_come():
     machine = make_newcomer()
     assert machine.piece(chunk(0), 0.1) == [Take(b"piece")]
-    assert machine.piece(chunk(0), 0.2) == [], "it is answered when it has been applied"
+    assert machine.piece(chunk(0), 0.2) == [], "the answer comes once the piece has been applied"
     assert machine.taken(0.0, 0.3, is_built=False) == [Answer(0)]
     assert machine.piece(chunk(0), 0.4) == [Answer(0)]
     with pytest.raises(LinkError, match="piece 2, expected 1"):
@@ -179,14 +179,14 @@ def test_taking_the_state_is_paced_until_the_operator_is_built_or_it_is_urgent()
     machine = make_newcomer()
     machine.piece(chunk(0), 0.0)
     machine.piece(chunk(1), 0.0)
-    assert machine.taken(0.01, 0.0, is_built=False) == [Answer(0)], "it took more than its share: the next one waits"
+    assert machine.taken(0.01, 0.0, is_built=False) == [Answer(0)], "the first piece took more than its share, so the next one waits"
     at = machine.next_wake()
     assert at is not None
     assert 0.0 < at < LOOK_S
     assert machine.wake(at - 0.001) == []
     assert machine.wake(at) == [Take(b"piece")]
     machine.taken(0.05, at, is_built=False)
-    assert machine.piece(chunk(2, urgent=1.0), at) == [Take(b"piece")], "its operator waits"
+    assert machine.piece(chunk(2, urgent=1.0), at) == [Take(b"piece")], "urgent: the operator waits"
     machine.taken(0.05, at, is_built=True)
     assert machine.piece(chunk(3), at) == [Take(b"piece")], "input is paced by the sender"
 
@@ -199,7 +199,7 @@ def test_room_and_connections_are_kept_and_the_coordinator_is_asked_in_silence()
     assert machine.wake(5.0) == [KeepRoom(), Reach(FEEDS), AskOutcome("old")]
     assert machine.wake(6.0) == [KeepRoom(), Reach(FEEDS)], "asked once for each silence"
     machine.piece(chunk(0, last=True), 9.5)
-    assert machine.wake(10.0) == [KeepRoom(), Reach(FEEDS)], "it has been heard of"
+    assert machine.wake(10.0) == [KeepRoom(), Reach(FEEDS)], "the coordinator has sent a piece"
     machine.taken(0.0, 10.0, is_built=True)
     machine.installed(10.0)
     assert machine.wake(14.5) == [Reach(FEEDS), AskOutcome("old")]
@@ -216,7 +216,7 @@ def test_ten_minutes_without_a_piece_end_it_whatever_the_coordinator_says():
 def test_a_whole_operator_that_its_coordinator_has_forgotten_waits_for_somebody_else_s_word_and_not_for_ever():
     machine = brought_to(Stage.INSTALLED)
     assert machine.verdict("forgotten", 10.0) == []
-    assert machine.verdict("forgotten", 15.0) == [], "the wait does not begin anew"
+    assert machine.verdict("forgotten", 15.0) == [], "the wait does not restart"
     assert Drop not in map(type, machine.wake(10.0 + FORGOTTEN_S - 1.0))
     assert machine.wake(10.0 + FORGOTTEN_S)[-2:] == [Drop("old has restarted, and nobody told the operator to run"), Remove()]
 

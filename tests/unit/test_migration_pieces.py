@@ -1,4 +1,4 @@
-"""The two ends of a state in pieces, one call at a time."""
+"""Sender and receiver of a state in pieces, one call at a time."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_a_piece_behind_a_missing_one_is_not_taken():
 
 
 class Measured(Window):
-    """A window that notes how long pieces took."""
+    """A window that records how long pieces took."""
 
     def __init__(self) -> None:
         super().__init__(1000, 1000)

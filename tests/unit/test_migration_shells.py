@@ -47,14 +47,14 @@ class World:
         self.parts = Parts(self.host, self.directory, self.engine, self.operators, self.flow, CONFIG, self.gone.get)
 
     def asked(self, kind: type) -> list[str]:
-        """Nodes with an unanswered request of this kind."""
+        """Returns the nodes with an unanswered request of this kind."""
         return [node for node, message, *_ in self.directory.calls_of("request") if isinstance(message, kind)]
 
     def told(self, kind: type) -> list[str]:
         return [node for node, message in self.directory.calls_of("tell") if isinstance(message, kind)]
 
     def answer(self, kind: type, result: Any = None, node: str = "") -> Any:
-        """Answers the oldest request of this kind, to a node if one is named; returns the message."""
+        """Answers the oldest request of this kind (to `node`, if given); returns the request."""
         calls = [call for call in self.directory.calls if call.name == "request" and isinstance(call.given[1], kind)]
         call = next(call for call in calls if node in ("", call.given[0]))
         self.directory.calls.remove(call)
@@ -80,7 +80,7 @@ class Old(World):
         return self.departure.steps.phase
 
     def step(self) -> None:
-        """Answers what the present phase waits for with yes."""
+        """Accepts the requests that the present phase waits for."""
         match self.phase:
             case Phase.LOCKING:
                 self.answer(Lock)
@@ -131,7 +131,7 @@ REFUSALS: list[tuple[Phase, Callable[[Old], None]]] = [
     (Phase.PREPARING, lambda world: world.answer(Prepare, PlacementError("full"))),
     (Phase.PREPARING, lambda world: world.answer(Prepare, LinkError("no answer"))),
     (Phase.COPYING, lambda world: world.engine.pop("fork").done(ValueError("cannot"))),
-    (Phase.COPYING, lambda world: world.engine.pop("fork").done(SimpleNamespace())),  # a state, but the operator has failed since
+    (Phase.COPYING, lambda world: world.engine.pop("fork").done(SimpleNamespace())),  # copied, but the operator has failed since
     (Phase.PAUSING, lambda world: world.engine.pop("rest").done(MigrationError("does not stop"))),
     (Phase.TRANSFERRING, lambda world: world.engine.pop("snapshot").done(ValueError("cannot"))),
 ]
@@ -369,7 +369,7 @@ def test_an_operator_that_is_dropped_on_its_way_frees_its_room_and_answers_what_
     trouble(world)
     assert [type(answer) for answer in world.answers] == [MigrationError]
     assert (len(world.arrivals), world.reservations.calls_of("end")) == (0, [("q.1",)])
-    world.host.run()  # the piece that was being taken is of no use any more
+    world.host.run()  # discards the piece that was being taken
     world.host.wait(1000.0)
     assert (world.operators.calls_of("restore"), world.runs) == ([], [])
 

@@ -1,4 +1,4 @@
-"""The format in which an operator travels says its version first, and what is of another one is refused."""
+"""Snapshots of operators begin with the version of their format; other versions are refused."""
 
 import msgspec
 import pytest

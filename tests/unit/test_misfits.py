@@ -1,4 +1,4 @@
-"""Rows that do not fit: counted by column and cause, shown printable and short, told in the log once a kind."""
+"""Rows that do not fit: counted by column and cause, shown printable and short, logged once for each kind."""
 
 from datetime import datetime
 from types import SimpleNamespace
@@ -76,7 +76,7 @@ def test_a_clause_names_two_kinds_and_counts_the_rest():
 
 
 class Rows:
-    """A source that gives what it is told to."""
+    """A source that gives these polls one after the other."""
 
     dropped_rows = 4
 

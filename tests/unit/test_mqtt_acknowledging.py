@@ -1,4 +1,4 @@
-"""What a broker waits to hear of its messages, through broken connections."""
+"""Acknowledgements that a broker waits for, across broken connections."""
 
 from sbon.connectors.mqtt_acknowledging import Acknowledging
 from sbon.formats.mqtt_packets import PUBACK, PUBCOMP, PUBREC, Message, answers
@@ -54,14 +54,14 @@ def test_a_release_of_what_has_not_been_processed_is_answered_and_does_not_make_
 
 
 def test_a_number_that_the_broker_has_given_to_another_message_does_not_hide_it():
-    """A broker that has lost its last minutes goes on with older numbers."""
+    """A broker that has lost the state of its last minutes reuses numbers."""
     one = Acknowledging()
     one.is_new(message(7, b"before"), 1)
     assert one.is_new(message(7, b"after", is_repeated=True), 2)
-    assert one.processed(1) == b""  # nobody waits for the first one
+    assert one.processed(1) == b""  # the broker does not wait for the first message any more
     assert one.processed(2) == answers(PUBACK, [7])
     one.is_new(message(8, b"same"), 3)
-    assert one.is_new(message(8, b"same"), 4)  # not repeated: a second one of the same text
+    assert one.is_new(message(8, b"same"), 4)  # not marked as repeated: another message with the same text
 
 
 def test_a_new_session_waits_for_nothing():

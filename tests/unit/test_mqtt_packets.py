@@ -35,7 +35,7 @@ def packed(message: Message, properties: bytes = b"\x00") -> bytes:
 
 
 def properties(*user: tuple[str, str]) -> bytes:
-    """As the client library writes them, behind their length."""
+    """Returns properties after their length, as the client library writes them."""
     made = Properties(PacketTypes.PUBLISH)
     made.ContentType = "application/json"
     for pair in user:

@@ -29,7 +29,7 @@ def options(**given: str) -> Options:
 
 
 def read(messages: list[tuple[str, bytes]], schema=SCHEMA, **given: str) -> tuple[list[tuple], Misfits]:
-    """The rows of messages that are read together."""
+    """Returns the rows and misfits of messages that are read together."""
     misfits = Misfits()
     reader = MessageRows("source s", SourceParams("s", "mqtt", (), schema, None), options(**given), misfits)
     for topic, payload in messages:
@@ -43,7 +43,7 @@ def read(messages: list[tuple[str, bytes]], schema=SCHEMA, **given: str) -> tupl
 
 
 def rows(payload: bytes, topic: str = "plant/ams/7/temp", schema=SCHEMA, **given: str) -> tuple[list[tuple], Misfits]:
-    """The rows of a payload; many of it that are read together give the same."""
+    """Returns the rows and misfits of a payload; checks that 40 copies read together give 40 times as many."""
     alone, misfits = read([(topic, payload)], schema, **given)
     among, of_all = read([(topic, payload)] * 40, schema, **given)
     assert among == alone * 40

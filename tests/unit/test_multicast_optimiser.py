@@ -39,7 +39,7 @@ def answers(ask, space=OCEAN, slots=5, load=0.0, noise=lambda: 1.0):
 
 
 def run(subject, space=OCEAN, reviews=12, machine=None, **how):
-    """Reviews every 10 s until there is something other than waiting for certainty."""
+    """Reviews every 10 s until the decision is other than to wait for certainty."""
     machine = machine or MulticastOptimiser(CONFIG, NetworkUsage(1.0))
     for index in range(reviews):
         ask = machine.review(subject, space, 10.0 * index)
@@ -98,7 +98,7 @@ def test_consumers_on_the_way_are_left_where_they_are():
 
 
 def test_a_consumer_whose_query_bears_no_longer_way_keeps_its_own_link():
-    """By x, the way to c3 is as long as before, those to c1 and c2 are 2 ms longer."""
+    """Through x, the path to c3 is as long as before; the paths to c1 and c2 are 2 ms longer."""
     branches = (Branch("a>c1:0", "c1", 1000.0, 0.5), Branch("a>c2:0", "c2", 1000.0), Branch("a>c3:0", "c3", 1000.0, 0.0))
     space = CostSpace({name: OCEAN.coordinates[name] for name in ("here", "c1", "c2", "c3", "x")})
     machine = MulticastOptimiser(CONFIG, NetworkUsage(1.0))
@@ -125,7 +125,7 @@ def test_full_and_loaded_nodes_are_passed_over():
 
 
 def test_noise_alone_makes_no_multicast():
-    """More than 120 degrees apart, c1 and c2 are best served one by one; single noisy pings say now this, now that."""
+    """c1 and c2 are more than 120 degrees apart, so separate links are best. Single noisy pings sometimes say otherwise."""
     space = CostSpace({"here": node(0.0), "c1": node(20.0, 40.0), "c2": node(20.0, -40.0), "x": node(5.0)})
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -140,7 +140,7 @@ def test_noise_alone_makes_no_multicast():
 
 
 def test_multicasts_that_were_given_up_again_raise_the_threshold_for_a_while():
-    space = CostSpace({name: OCEAN.coordinates[name] for name in ("here", "c1", "c2")})  # saves 47 %
+    space = CostSpace({name: OCEAN.coordinates[name] for name in ("here", "c1", "c2")})  # a multicast saves 47 %
 
     assert isinstance(run(view("c1", "c2"), space), Insert)
     assert isinstance(run(view("c1", "c2", changes=5, since_change_s=40.0), space), Stay)

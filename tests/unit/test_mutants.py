@@ -1,4 +1,4 @@
-"""The mutation run says what it must of mutants of a small tree, and writes nothing into it."""
+"""The mutation run reports the mutants of a small tree, and writes nothing into the tree."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def test_nothing(): assert True
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A function with a test that checks it, and one that does not."""
+    """Returns a tree of a function, a test that checks it, and a test that does not."""
     root = tmp_path / "tree"
     root.mkdir()
     (root / "code_under_test.py").write_text("def double(x):\n    y = x + x\n    return y\n")
@@ -69,7 +69,7 @@ def test_nothing_is_said_of_mutants_where_tests_fail_without_them(tree: Path):
 
 
 def test_ctrl_c_ends_tests_and_leaves_no_copy(tree: Path, tmp_path: Path):
-    """In a process of its own, with a folder for its copies."""
+    """The run is a separate process with its own folder for copies."""
     (tree / "test_it.py").write_text(
         "import os, pathlib, threading\ndef test_it():\n"
         f"    pathlib.Path({str(tmp_path / 'runs')!r}).write_text(str(os.getpid()))\n    threading.Event().wait()"

@@ -27,10 +27,10 @@ from tests.query_worlds import run
 
 EVENTS = 210_000
 SEQUENCE = Events(seed=3, events_per_s=6_000)
-"""Thirty-five seconds: a few windows of ten."""
+"""Thirty-five seconds of events: a few windows of ten seconds."""
 SLOW = Events(seed=3, events_per_s=1)
 SLOW_EVENTS = 120_000
-"""A day and nine hours, for queries that look at the calendar."""
+"""Events of a day and nine hours, for queries that look at the calendar."""
 BY_THE_CALENDAR = ("q10", "q14", "q15", "q16", "q17")
 
 

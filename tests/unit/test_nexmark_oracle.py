@@ -1,4 +1,4 @@
-"""The batch answers of Nexmark against those of DuckDB, whose SQL, texts and calendar have nothing in common with them."""
+"""Compares the batch answers to Nexmark queries with those of DuckDB, which shares no code for SQL, texts or the calendar."""
 
 from pathlib import Path
 
@@ -14,14 +14,14 @@ from sbon_testbed.nexmark.stream import Stream
 
 EVENTS = 75_000
 FAST, SLOW = Events(seed=5, events_per_s=4_000), Events(seed=5, events_per_s=1)
-"""Two windows of ten seconds; nearly twenty-one hours."""
+"""Events of two windows of ten seconds, and events of nearly twenty-one hours."""
 
 WINDOW = "time_bucket(INTERVAL '10 seconds', ts) + INTERVAL '10 seconds'"
 CLASSES = {"low": "price < 10000", "middle": "price >= 10000 AND price < 1000000", "high": "price >= 1000000"}
 
 
 def counts(*columns: str) -> str:
-    """Bids, and different values of columns, in all and by class of price."""
+    """Returns SQL that counts bids and distinct values of columns, in all and by class of price."""
     found = ["COUNT(*) AS total_bids", *(f"COUNT(*) FILTER (WHERE {chosen}) AS {name}_bids" for name, chosen in CLASSES.items())]
     for column in columns:
         found.append(f"COUNT(DISTINCT {column}) AS total_{column}s")
@@ -86,7 +86,7 @@ def tables(request: pytest.FixtureRequest) -> dict[str, pl.DataFrame]:
 
 @pytest.fixture(scope="module")
 def folder(tables: dict[str, pl.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The rows as files, which is how they come to DuckDB."""
+    """Writes the rows to files that DuckDB reads; returns their folder."""
     made = tmp_path_factory.mktemp("nexmark")
     for kind, table in tables.items():
         table.write_parquet(made / f"{kind}.parquet")

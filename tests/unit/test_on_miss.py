@@ -1,4 +1,4 @@
-"""`on_miss` in SQL and plans, and the log of a function that defers, against one that gets all rows in order."""
+"""`on_miss` in SQL and plans, and the log of a function that defers rows, compared with a function that gets all rows in order."""
 
 from typing import Any
 

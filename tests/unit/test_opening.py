@@ -1,4 +1,4 @@
-"""What other agents' statements may open: only what the settings allow, whatever links lead there, and only regular files."""
+"""Statements of other agents open only files that the settings allow, whatever links lead there, and only regular files."""
 
 import os
 import time
@@ -21,7 +21,7 @@ ROWS = pl.DataFrame({"a": [1, 2]})
 
 
 def others(data_dir: Path, *allow: str) -> ConnectorContext:
-    """What a connector that another agent asks for is given."""
+    """Returns the context of a connector that another agent asks for."""
     config = ConnectorsConfig(file=FileConfig(allow=allow)) if allow else ConnectorsConfig()
     reach = Reaches(config, str(data_dir), "n1").of(SinkParams("k", "file", ()))
     host: Any = InlineHost()
@@ -39,7 +39,7 @@ def write(path: Path | str, where: ConnectorContext, **options: str) -> None:
 
 
 def touch(use: str, path: str, where: ConnectorContext, **options: str) -> None:
-    """Read a file, or write it in one of the ways."""
+    """Reads or writes a file, as `use` says."""
     if use == "read":
         read(path, where, **options)
     else:
@@ -48,7 +48,7 @@ def touch(use: str, path: str, where: ConnectorContext, **options: str) -> None:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """With `files/in.csv`, and `secret.csv` beside the folder that others may use."""
+    """Returns a data directory with `files/in.csv`; `secret.csv` is beside it, where others may not read."""
     (tmp_path / "data" / "files").mkdir(parents=True)
     (tmp_path / "data" / "files" / "in.csv").write_text("a\n7\n")
     (tmp_path / "secret.csv").write_text("a\n42\n")
@@ -102,7 +102,7 @@ def test_links_are_followed_to_what_is_allowed(data_dir: Path):
 
 
 def test_a_link_that_takes_the_place_of_a_folder_behind_the_check_is_refused(data_dir: Path):
-    """What has been resolved is walked without following any link."""
+    """A resolved path is walked without following any link."""
     files = data_dir / "files"
     (files / "folder").symlink_to(data_dir.parent)
     with pytest.raises(OSError, match="Not a directory"):
@@ -126,7 +126,7 @@ def test_a_link_that_takes_the_place_of_a_folder_behind_the_check_is_refused(dat
 @pytest.mark.parametrize("use", ["read", "append", "replace"])
 @pytest.mark.parametrize(("name", "is_what"), [("pipe.csv", "a named pipe"), ("folder.csv", "a folder")])
 def test_only_regular_files_are_opened_and_nothing_waits(data_dir: Path, whose: str, use: str, name: str, is_what: str):
-    """To open a pipe for reading waits for whoever writes into it."""
+    """Opening a pipe for reading would wait for a writer."""
     from tests.connector_world import context
 
     files = data_dir / "files"

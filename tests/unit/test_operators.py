@@ -1,4 +1,4 @@
-"""What each operator does at its edges; the bulk is in tests/property."""
+"""Edge cases of each operator; tests/property has most of the other tests."""
 
 import math
 from datetime import datetime
@@ -194,7 +194,7 @@ def test_null_is_a_key_like_others_and_zeros_are_one_key():
     ],
 )
 def test_no_answer_has_the_sign_of_the_zero_that_came_first(params: Params):
-    """It would tell in texts and quotients, and which one came first is an accident."""
+    """The sign would show in texts and quotients, and which zero comes first is chance."""
     operator = build(params)
     operator.process(0, frame((0, "a", -0.0)))
     (answer,) = operator.advance(WATERMARK_END)
@@ -300,7 +300,7 @@ def test_rows_behind_the_watermark_are_late_and_the_promise_holds_to_the_microse
 
 
 def test_a_busy_key_is_paired_within_the_interval_only():
-    """On keys alone these would be 4 * 10^8 pairs to throw away."""
+    """Pairing by key alone would make 4 * 10^8 pairs and throw most of them away."""
     join = build(JOIN)
     times = [(t * 10, "a", 0.0) for t in range(20_000)]
     join.process(0, frame(*times))
@@ -333,7 +333,7 @@ def test_a_snapshot_with_other_tables_is_refused():
 
 
 def _texts(batch: int) -> pl.DataFrame:
-    """4 MB of texts: ten that every batch has, and one of its own."""
+    """Returns 4 MB of texts: ten values that every batch has, and one that only this batch has."""
     number = pl.int_range(10_000, eager=True) % 10
     number = pl.concat([number[1:], pl.Series([1000 + batch])])
     key = pl.concat_str([pl.lit("x" * 400), number.cast(pl.String)])
@@ -354,8 +354,8 @@ def test_a_text_that_is_kept_does_not_keep_the_texts_of_its_batch(params: Params
     before = process.memory_info().rss
     for batch in range(10, 70):
         operator.process(0, _texts(batch))
-    assert operator.state_rows < 50_000, "with rows that are not looked at yet"
-    assert process.memory_info().rss - before < 120 * 2**20, "of 240 MB that have passed"
+    assert operator.state_rows < 50_000, "includes rows that are not looked at yet"
+    assert process.memory_info().rss - before < 120 * 2**20, "240 MB have passed"
 
 
 def test_rows_are_numbered_from_one_in_each_partition():
@@ -367,7 +367,7 @@ def test_rows_are_numbered_from_one_in_each_partition():
 
 
 def test_null_key_is_no_number_of_the_other_side():
-    """Of whole numbers NULL is hashed as 0."""
+    """A NULL among whole numbers is hashed as 0."""
     numbers = [("k", Column("n"))]
     params = msgspec.structs.replace(LEFT, left_keys=(numbers[0][1],), right_keys=(Column("n"),))
     join = build(params)

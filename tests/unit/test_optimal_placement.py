@@ -12,7 +12,7 @@ from tests.placement_worlds import join_tree, synthetic_space, truth_of, usage
 
 
 def exhaustive(problem, truth, nodes):
-    """The plain twin: every assignment."""
+    """The plain twin: tries every assignment."""
     return min(
         usage(problem, {**problem.pinned, **dict(zip(problem.unpinned, choice, strict=True))}, truth)
         for choice in itertools.product(nodes, repeat=len(problem.unpinned))

@@ -1,4 +1,4 @@
-"""When another order of a running query's operators is looked for, and which one counts."""
+"""Tests when another order of a running query's operators is searched for, and which order is better."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +19,7 @@ OTHER = cast(Plan, "another order")
 
 
 def searches(ordering: Ordering, rates: list[float], every_s: float = 10.0, begin_s: float = 0.0) -> list[float]:
-    """Returns when a search begins, where the source gives these rates."""
+    """Returns the instants at which a search begins if the source has these rates."""
     found = []
     for number, rate in enumerate(rates):
         reports: Any = {SOURCE: SimpleNamespace(rows_per_s_out=rate)}
@@ -33,7 +33,7 @@ def test_a_rate_that_has_left_what_was_expected_for_a_minute_leads_to_one_search
     ordering = Ordering(PLAN)
     twice = 2 * EXPECTED
     assert searches(ordering, [EXPECTED * 1.1] * 20) == []
-    assert searches(ordering, [twice] * 4 + [EXPECTED] + [twice] * 5 + [EXPECTED]) == [], "not for a minute on end"
+    assert searches(ordering, [twice] * 4 + [EXPECTED] + [twice] * 5 + [EXPECTED]) == [], "the rate was never off for a whole minute"
     assert searches(ordering, [twice] * 30, begin_s=1000.0) == [1000.0 + OFF_S]
     assert searches(ordering, [EXPECTED] * 30, begin_s=2000.0) == [2000.0 + OFF_S]
 

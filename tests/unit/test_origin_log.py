@@ -1,4 +1,4 @@
-"""A file sink notes of which input and origin its rows are, so that none comes twice when it begins again with what feeds it."""
+"""A file sink notes the input and origin of its rows, so that no row comes twice when the sink and its feeders begin again."""
 
 import os
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_an_only_input_without_origins_needs_no_log(tmp_path: Path, kind: str) -
     write(sink, (0, 0), 1, 2)
     assert not log_of(tmp_path, kind).exists()
     write(sink, (0, 1), 3)
-    assert not log_of(tmp_path, kind).exists(), "it could not say of which origin the first ones are"
+    assert not log_of(tmp_path, kind).exists(), "the origin of the first rows is unknown"
     again = opened(tmp_path, kind)
     assert (again.rows_since(sink.begun_at), again.rows_by_origin) == (3, None)
 
@@ -176,7 +176,7 @@ def test_a_sink_that_does_not_find_its_rows_by_origin_says_so(by_origin: dict[tu
 
 
 def test_what_is_acknowledged_meanwhile_does_not_come_and_is_not_left_out() -> None:
-    """The host of what feeds the sink was away when the sink began anew."""
+    """The host of the sink's feeder was away when the sink began again."""
     written = Giving()
     written.by_origin, written.rows = [9, 4], 0
     written.acknowledged(8, (0, 2), (5, 5))

@@ -1,4 +1,4 @@
-"""Operators without state with several inputs tell the origin of their rows: a new copy skips of each input what was taken of it."""
+"""Stateless operators with several inputs tell the origin of their rows: a new copy skips the rows of each input that were taken."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def spec(name: str, params: object) -> OperatorSpec:
 
 
 def union(params: object) -> Instance:
-    """An operator with two inputs, b first, and one output."""
+    """Returns an operator with two inputs, b first, and one output."""
     made = Instance(spec("u", params), 0, State.RUNNING)
     for name in ("b", "a"):
         incoming = Input(link(name, "u"), "far", (), LinkReceiver(name, CONFIG))
@@ -91,7 +91,7 @@ def test_rows_are_counted_by_origin_until_one_comes_without() -> None:
 def test_a_batch_is_safe_with_the_rows_made_of_its_own_input() -> None:
     operator = union(MapParams(None, None))
     first, second = operator.inputs.values()
-    assert (first.origin.number, second.origin.number, operator.passes) == (2, 1, True), "in the order of the names of their links"
+    assert (first.origin.number, second.origin.number, operator.passes) == (2, 1, True), "numbered in the order of link names"
     operator.figures.rows_out = 30
     first.origin.made, second.origin.made = (20,), None
     assert (mark_of(operator, first).made, mark_of(operator, second).made) == (20, None)
@@ -143,14 +143,14 @@ def test_a_lost_operator_with_several_inputs_skips_of_each_what_its_consumer_has
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
     found = continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {})["u"]
-    assert dict(found.skips) == {OUT.id: (5, 7)}, "of a and of b"
+    assert dict(found.skips) == {OUT.id: (5, 7)}, "5 rows of a, 7 of b"
     assert dict(found.made) == {IN[0].id: (10,), IN[1].id: (25,)}
     assert (found.rows_out, found.is_exact, sum(found.lost_rows.values())) == (35, True, 0)
 
 
 @pytest.mark.parametrize("origins", [None, (30, 18), (10, 10, 27)], ids=["unknown", "others than its rows", "more than there are"])
 def test_if_the_origin_is_not_known_so_many_rows_are_skipped_as_were_taken(origins: tuple[int, ...] | None) -> None:
-    """A function may keep state, but one that passes acknowledgements on has none that could be missing."""
+    """A function may keep state, but a function that passes acknowledgements on has no state to lose."""
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=origins)}
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
     for params in (MapParams(None, None), FunctionParams("f", "1", (), (), (), None)):
@@ -168,7 +168,7 @@ def test_if_the_rows_made_of_an_input_are_not_known_it_goes_on_where_the_consume
 
 
 def test_rows_that_are_gone_are_counted_by_input() -> None:
-    """They were on a disk; the consumer has more of the other input."""
+    """Three rows of b were on a lost disk. That the consumer has more rows of a does not make up for them."""
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     feeders = {IN[0].id: given(20), IN[1].id: given(25, IN[1])}
     found = continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {})["u"]
@@ -176,7 +176,7 @@ def test_rows_that_are_gone_are_counted_by_input() -> None:
 
 
 def test_after_a_loss_the_count_is_a_rough_one() -> None:
-    """Nobody knows any more of which input the rows were that are gone."""
+    """It is unknown which input the lost rows came from."""
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
     assert not continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {OUT.id: 4})["u"].is_exact
@@ -192,7 +192,7 @@ def test_a_lost_sink_behind_it_finds_its_rows_by_origin_or_makes_the_count_a_rou
 
 
 def test_beside_a_lost_consumer_a_file_is_not_worked_through_once_more() -> None:
-    """Nobody would skip what that consumer has passed on."""
+    """Nobody would skip the rows that the lost consumer has passed on."""
     specs = UNION | {name: spec(name, SourceParams(name, "file", (), (), None)) for name in "ab"}
     feeders = {IN[0].id: given(10)}
     found = continuations(specs, [*IN, OUT], {"a", "u", "k"}, {}, feeders, {})["u"]
@@ -260,7 +260,7 @@ def test_only_agents_that_know_origins_make_an_operator_that_skips_rows_by_origi
 
 
 def test_a_file_does_not_give_again_what_a_link_has_lost_before() -> None:
-    """The lost rows would be among those that are skipped."""
+    """The skipped rows would include the lost ones."""
     specs = UNION | {name: spec(name, SourceParams(name, "file", (), (), None)) for name in "ab"}
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     found = continuations(specs, [*IN, OUT], {"a", "u"}, consumers, {IN[0].id: given(10)}, {IN[1].id: 4})["u"]

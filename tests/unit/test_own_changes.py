@@ -1,4 +1,4 @@
-"""Queries get other numbers of instances and other orders without a person: when that begins, what makes it wait, and what is told."""
+"""Queries change their instances and order by themselves: when a change begins, what delays it, and what is logged."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +14,7 @@ from sbon.supervision.own_changes import REST_S, OwnChanges
 
 
 class Query:
-    """A query and its owner; `refusal` is what the owner says to a change now."""
+    """A query and its owner; `refusal` is the owner's answer to a change at present."""
 
     def __init__(self, running: int, wanted: int, **options: bool) -> None:
         self.now, self.is_changing = 0.0, False
@@ -55,7 +55,7 @@ def test_a_query_gets_the_number_that_it_wants_once() -> None:
     query = Query(1, 2)
     assert query.look() == 1
     assert query.resizing.outlook == "it gets them by itself"
-    assert query.look() == 1, "it has begun"
+    assert query.look() == 1, "the change has begun already"
     query.has(2, 2)
     assert query.look(2 * REST_S) == 1
 
@@ -76,13 +76,13 @@ def test_it_rests_before_it_goes_back_but_follows_a_rate_that_rises_on() -> None
     query = Query(1, 2)
     query.look()
     query.has(2, 4)
-    assert query.look() == 2, "more of the same"
+    assert query.look() == 2, "a change in the same direction does not wait"
     query.has(4, 2)
     assert query.look() == 2
     assert query.look(REST_S - 2) == 2
     assert query.look() == 3
     query.has(2, 4)
-    assert query.look() == 3, "it goes back neither way"
+    assert query.look() == 3, "a change back waits in either direction"
 
 
 def test_it_rests_after_a_change_that_a_person_has_asked_for() -> None:
@@ -143,11 +143,11 @@ def test_a_query_gets_another_order_once_it_has_the_instances_that_it_wants_and_
     query.ordering.better = BETTER
     query.look()
     query.has(2, 2)
-    assert query.look() == 1, "it rests"
+    assert query.look() == 1, "rests after the last change"
     assert query.ordering.outlook == "it gets another one by itself"
     assert query.look(REST_S) == 2
     assert [wanted for wanted, _ in query.begun] == [2, "the other order"]
-    assert query.look() == 2, "it has begun"
+    assert query.look() == 2, "the change has begun already"
     query.begun[-1][1](PlacementError("there is no room"))
     assert query.look() == 2
     assert query.ordering.outlook == "it does not get another one by itself: there is no room"

@@ -42,7 +42,7 @@ SINK = f"CREATE SINK out WITH (connector = 'discard') AS {SELECT}"
 
 
 class World:
-    """Agent b, with a and c; placement, hosts and homes are up to the test."""
+    """Agent b, with members a and c; the test plays placement, hosts and homes."""
 
     def __init__(self) -> None:
         self.host = FakeHost()
@@ -77,13 +77,13 @@ class World:
         done("")
 
     def deploy(self, sql: str = SELECT, query: str = MINE) -> Any:
-        """Has a query placed, and agrees to all that hosts are asked; returns its record."""
+        """Deploys a query, accepts all requests to hosts, and returns the record."""
         self.queries.deploy(plan_of(sql, self.tables.catalog, query=query), self.results.append)
         self.place()
         return self.agree()
 
     def place(self) -> None:
-        """Places all operators on a and c by turns."""
+        """Places all operators on their pinned nodes, the others on a."""
         place = self.placing.pop("place")
         plan = place.given[0]
         nodes = {spec.id: spec.pinned or "a" for spec in plan.operators}
@@ -96,11 +96,11 @@ class World:
         return self.results[-1]
 
     def told(self, kind: type) -> list[str]:
-        """Nodes that have been told this."""
+        """Returns the nodes that were sent messages of this kind."""
         return [node for node, message in self.directory.calls_of("tell") if isinstance(message, kind)]
 
     def drop(self, name: str, *users: QueryId) -> Any:
-        """Drops a query; its hosts have said that others use its window, and say so again if they are asked."""
+        """Drops a query. Its hosts report `users` as users of its window, before the drop and when asked again."""
         answers: list[Any] = []
         if users:
             self.hear(*users)
@@ -110,13 +110,13 @@ class World:
         return answers
 
     def hear(self, *users: QueryId) -> None:
-        """Has its hosts say that others use its window."""
+        """Has the hosts of the query report `users` as users of its window."""
         record = self.queries.records[MINE]
         self.queries.watching.ask(record, lambda record: None)
         self.report(record, users=users)
 
     def report(self, record: QueryRecord, state: str = "running", users: tuple[QueryId, ...] = ()) -> None:
-        """All hosts that are asked report all operators as being in a state, and the window as being used by others, too."""
+        """Answers all questions to hosts: all operators are in `state`, and `users` use the window, too."""
         for node, message, *_ in self.directory.calls_of("request"):
             assert isinstance(message, OperatorsAsk)
             reports = tuple(
@@ -187,7 +187,7 @@ def test_what_others_use_of_a_dropped_query_lives_on_until_nobody_does(world: Wo
     used, behind = known[: kinds.index("window") + 1], known[kinds.index("window") + 1 :]
     assert world.drop("out", MINE, THEIRS) == [None]
     assert (record.state, record.name, record.sink_node) == (QueryState.SHARED, MINE, "")
-    assert {*record.nodes} == {*record.specs} == {*used}, "the window and what feeds it"
+    assert {*record.nodes} == {*record.specs} == {*used}, "keeps the window and its feeders"
     assert "out" not in names(world)
     assert not world.told(Release)
     while asked := world.directory.calls_of("request"):
@@ -203,7 +203,7 @@ def test_what_others_use_of_a_dropped_query_lives_on_until_nobody_does(world: Wo
     assert MINE in world.queries.records
     world.queries.node_alive("a")
     world.report(record)
-    assert MINE not in world.queries.records, "nobody else uses it"
+    assert MINE not in world.queries.records, "no other query uses the window"
     assert world.told(Release) == ["a"]
 
 
@@ -216,7 +216,7 @@ def test_who_else_uses_a_query_is_written_to_disk_when_that_changes(world: World
     left = left_of(kept, (), {}, "b", 0.0, 0.0)[MINE]
     assert isinstance(left, QueryRecord)
     assert left.specs.keys() < world.queries.records[MINE].specs.keys()
-    assert not left_of(kept, {THEIRS}, {}, "b", 0.0, 0.0), "nobody runs the other one any more"
+    assert not left_of(kept, {THEIRS}, {}, "b", 0.0, 0.0), "nobody runs the other query any more"
     world.hear(THEIRS)
     assert world.kept == known
     world.hear()
@@ -263,7 +263,7 @@ def test_a_dropped_query_that_is_dropped_again_ends(world: World) -> None:
     world.report(world.queries.records[MINE], users=(THEIRS,))
     assert second == [None]
     assert twice == [None]
-    assert MINE in world.queries.records, "both drops were one"
+    assert MINE in world.queries.records, "the two drops counted as one"
     world.queries.dropping.drop(MINE, twice.append)
     assert twice == [None, None]
     assert MINE not in world.queries.records
@@ -276,7 +276,7 @@ def test_a_query_has_ended_when_its_sink_has_finished(world: World, state: str) 
     world.report(record, state)
     if state == "finished":
         assert record.state is QueryState.FINISHED
-        assert MINE in world.queries.records  # its last figures are asked for first
+        assert MINE in world.queries.records  # the last figures are asked for first
         world.report(record, state)
     assert (MINE in world.queries.records) is (state == "running")
     assert (MINE in world.queries.register.ended) is (state == "finished")
@@ -285,7 +285,7 @@ def test_a_query_has_ended_when_its_sink_has_finished(world: World, state: str) 
 
 @pytest.mark.parametrize("problem", [None, PlacementError("too few keepers answer")])
 def test_a_query_ends_once_its_keepers_know_of_it(world: World, monkeypatch: pytest.MonkeyPatch, problem: PlacementError | None) -> None:
-    """A keeper that does not know would take the query over, and make what has ended again."""
+    """A keeper that does not know of the end would take the query over and run it again."""
     record, asked = world.deploy(), list[Any]()
     monkeypatch.setattr(world.queries.ownership, "permit", lambda record, done: asked.append(done))
     world.queries.node_alive("a")
@@ -371,7 +371,7 @@ def orphans(*ids: str) -> list[dict[str, Any]]:
 def test_a_query_whose_home_is_gone_or_does_not_know_it_is_ended_on_its_hosts(world: World, state: HomeState) -> None:
     world.home_state = state
     answers = world.drop(THEIRS)
-    if state is HomeState.RESTARTED:  # it may know the query by its former id
+    if state is HomeState.RESTARTED:  # the home may know the query by its former id
         world.directory.pop("request", "a").done(QueryError("there is no query"))
     world.homes.pop("all_rows").done(orphans(THEIRS))
     end = world.homes.pop("end", THEIRS)
@@ -452,7 +452,7 @@ def test_a_kept_query_waits_until_what_others_do_not_use_of_the_former_one_has_e
     world.queries.records[FORMER] = left
     left.health.healing.plans.retiring = {} if is_over else {left.sink: "a"}
     run_again(world)
-    assert not world.homes.calls_of("end"), "the former one lives on for others"
+    assert not world.homes.calls_of("end"), "the former query lives on for others"
     assert [str(result) for result in world.results[1:]] == ([] if is_over else ["unused operators of the former query have not ended"])
 
 
@@ -520,7 +520,7 @@ def test_a_query_dropped_while_it_was_placed_again_is_ended(world: World) -> Non
 
 
 def taken_over(world: World, sql: str = SINK) -> QueryRecord:
-    """The record of a query of agent a, as a keeper has it."""
+    """Returns the record of a query of agent a as a keeper has it."""
     record = world.deploy(sql, THEIRS)
     del world.queries.records[THEIRS]
     for recorder in (world.events, world.directory, world.reaches):
@@ -559,7 +559,7 @@ def test_a_query_that_was_dropped_meanwhile_is_taken_over_only_to_be_ended(world
 
 
 def kept_by_a_keeper(world: World) -> QueryRecord:
-    """The record of a query of agent a, whose owner had told the keeper which version of the name is the query's."""
+    """Returns the record of a query of agent a whose owner has told the keeper the version of the query's name."""
     record = taken_over(world)
     record.health.healing.named = 5
     return record

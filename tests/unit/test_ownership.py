@@ -1,4 +1,4 @@
-"""The records of queries on one agent: what it answers about them, and what it does where too few agree; the test answers its messages."""
+"""Records of queries on one agent: its answers about them, and its actions if too few agree. The test answers its messages."""
 
 from collections.abc import Callable, Mapping
 
@@ -33,14 +33,14 @@ SILENCE = LinkError("no answer")
 
 
 class Timer:
-    """A timer that the test does not let ring."""
+    """A timer that never fires."""
 
     def cancel(self) -> None:
         """Does nothing."""
 
 
 class Services:
-    """Time that stands, and messages that wait for the test's answers."""
+    """A clock that stands still, and messages that wait for the test's answers."""
 
     def __init__(self, me: NodeId) -> None:
         self.me = me
@@ -63,7 +63,7 @@ class Services:
         self.told.append((node, message))
 
     def answer(self, kind: type[Message], answers: dict[NodeId, Message | SbonError]) -> None:
-        """Answers all messages of a kind; who is not named is silent."""
+        """Answers all messages of a kind; nodes without an entry in `answers` are silent."""
         waiting = [one for one in self.asked if isinstance(one[1], kind)]
         self.asked = [one for one in self.asked if one not in waiting]
         for node, _, done in waiting:
@@ -71,7 +71,7 @@ class Services:
 
 
 class Successor:
-    """Notes what becomes of queries."""
+    """Notes which queries are given up."""
 
     def __init__(self, register: Register) -> None:
         self.given_up: list[QueryId] = []
@@ -116,11 +116,11 @@ class Agent:
         )
 
     def begin(self) -> None:
-        """Has the query run with this agent, which is ams, as its home."""
+        """Enters the query as running, with ams, this agent, as its home."""
         self.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
 
     def says(self, message: Keep | PromiseAsk) -> HolderSays:
-        """Returns what this agent answers."""
+        """Returns this agent's answer to a message."""
         said: list[Message] = []
         self.ownership.requests.answer(message, said.append)
         (answer,) = said
@@ -133,10 +133,10 @@ def record() -> Record:
 
 
 def keeper() -> Agent:
-    """A keeper whose owner has failed: the other keeper has been asked for its promise."""
+    """Returns a keeper whose owner has failed, and which has asked the other keeper for its promise."""
     one = Agent(FRA, *TRIO, failed=("ams",))
     assert one.ownership.inheriting.keep(record()).granted
-    one.ownership.inheriting.hand_back(record(), 0, (), 0.0)  # so that it is its turn
+    one.ownership.inheriting.hand_back(record(), 0, (), 0.0)  # makes it fra's turn
     one.ownership.look_at_all()
     return one
 
@@ -157,7 +157,7 @@ def test_a_former_owner_says_who_owns_a_query_by_now() -> None:
 
 @pytest.mark.parametrize(("by", "owner"), [("fra", "ams"), ("nyc", "fra")])
 def test_an_owner_whose_versions_never_counted_passes_its_query_on_to_the_owner_that_it_has_given_way_to(by: NodeId, owner: NodeId) -> None:
-    """Else its hosts and keepers believe it for good, as it has the higher epoch."""
+    """Otherwise hosts and keepers would believe the former owner for good, because its epoch is higher."""
     one = Agent(NYC, *TRIO)
     assert one.says(Keep(record=Record(QUERY, 2, 1, AMS, (TRIO,), b""))).granted
     one.ownership.inheriting.promise(Attempt(QUERY, 4, FRA, NYC), is_owner_there=False)
@@ -180,7 +180,7 @@ def test_an_owner_of_a_lower_epoch_is_believed_once_the_one_of_the_higher_epoch_
 
 
 def test_a_keeper_that_follows_a_later_owner_does_not_say_that_the_query_has_ended() -> None:
-    """The former owner, which drops it, leaves a tombstone then."""
+    """After the refusal, the former owner, which drops the query, leaves a tombstone."""
     one, said = Agent(NYC, *TRIO), list[Message]()
     assert one.ownership.inheriting.keep(Record(QUERY, 2, 1, FRA, (TRIO,), b"")).granted
     one.ownership.requests.answer(Forget(query=QUERY, epoch=1, is_over=True), said.append)
@@ -233,7 +233,7 @@ def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
 
 
 def test_an_owner_that_is_cut_off_and_promises_its_query_keeps_the_record() -> None:
-    """The keeper that has its promise may get no majority: then nobody would own the query, and other keepers would take it for ended."""
+    """The keeper with the promise may get no majority. Without the record, nobody would own the query, and keepers would end it."""
     one = Agent(AMS, *TRIO)
     one.begin()
     one.ownership.look(one.register.running[QUERY])
@@ -269,7 +269,7 @@ def test_a_holder_whose_owner_does_not_answer_takes_no_other_owners_version() ->
 
 @pytest.mark.parametrize(("says", "believed", "owner"), [(None, False, "ams"), (FRA, True, "fra"), (RIO, False, "rio")])
 def test_a_new_owner_is_believed_once_the_one_known_so_far_names_it(says: Holder | None, believed: bool, owner: NodeId) -> None:
-    """The word that it does not own the query, as it has ended there, is not enough."""
+    """It is not enough that the known owner says that the query has ended there."""
     one, found = Agent(NYC, *TRIO), list[object]()
     one.ownership.requests.heard(Own(query=QUERY, epoch=2, owner=FRA), found.append)
     assert found == []
@@ -329,7 +329,7 @@ def test_an_epoch_that_does_not_count_is_told_to_nobody() -> None:
 def test_an_owner_gives_way_to_another_one_that_a_keeper_names_unless_that_one_has_given_way_itself(
     taken: tuple[Own, ...], stays: bool
 ) -> None:
-    """Each of two could give way to the other: then nobody owns the query. The other one says which of its epochs counts."""
+    """Two owners that give way to each other would leave the query without one. The other owner says which of its epochs counts."""
     one = Agent(AMS, *TRIO)
     one.begin()
     query = one.register.running[QUERY]
@@ -357,7 +357,7 @@ def test_an_owner_goes_on_above_an_epoch_of_its_own_under_which_a_keeper_has_a_v
 
 
 def test_a_holder_takes_no_version_under_the_epoch_of_another_owner() -> None:
-    """It has never promised, and has no record: it has only heard who owns the query."""
+    """The holder has neither promised nor a record: it has only heard who owns the query."""
     one = Agent(NYC, *TRIO, RIO)
     one.register.owners.heard(QUERY, Owner("rio", RIO.boot, 2))
     assert one.says(Keep(record=Record(QUERY, 2, 9, AMS, (TRIO,), b""))) == HolderSays(granted=False, epoch=2, owner=RIO)
@@ -372,7 +372,7 @@ def test_a_home_whose_query_nobody_keeps_yet_takes_no_version_of_it() -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_an_owner_that_a_keeper_names_and_that_cannot_be_asked_is_not_believed_to_own_the_query(is_there: bool) -> None:
-    """The keeper may have a version of it that never came to count."""
+    """The keeper may have a version of that owner that never counted."""
     one = Agent(AMS, *TRIO, RIO, failed=() if is_there else ("rio",))
     one.begin()
     one.ownership.look(one.register.running[QUERY])
@@ -386,7 +386,7 @@ def test_an_owner_that_a_keeper_names_and_that_cannot_be_asked_is_not_believed_t
 
 
 def test_an_owner_gives_way_to_one_that_a_keeper_names_and_whose_process_has_ended() -> None:
-    """The keeper takes the query over, once this agent promises."""
+    """The keeper takes the query over once this agent promises."""
     one = Agent(AMS, *TRIO, RIO)
     one.table["rio"] = msgspec.structs.replace(one.table["rio"], status=MemberStatus.LEFT)
     one.begin()
@@ -396,19 +396,19 @@ def test_an_owner_gives_way_to_one_that_a_keeper_names_and_whose_process_has_end
 
 
 def test_an_owner_that_its_keepers_no_longer_follow_promises_the_query_to_one_of_them() -> None:
-    """They have promised it to each other since: without its promise each side would wait for the other for ever."""
+    """The keepers have promised the query to each other. Without the owner's promise, both sides would wait for ever."""
     one = Agent(AMS, *TRIO)
     one.begin()
     one.ownership.look(one.register.running[QUERY])
-    assert not one.says(PromiseAsk(query=QUERY, epoch=9, holder=NYC, of=AMS)).granted, "its first version is under way"
+    assert not one.says(PromiseAsk(query=QUERY, epoch=9, holder=NYC, of=AMS)).granted, "the owner's first version is under way"
     no = HolderSays(granted=False, epoch=4)
     one.services.answer(Keep, {"fra": no, "nyc": no})
-    assert one.says(PromiseAsk(query=QUERY, epoch=5, holder=NYC, of=AMS)) == HolderSays(granted=False, epoch=5), "its own next one"
+    assert one.says(PromiseAsk(query=QUERY, epoch=5, holder=NYC, of=AMS)) == HolderSays(granted=False, epoch=5), "5 is the owner's next one"
     assert one.successor.given_up == []
     assert one.says(PromiseAsk(query=QUERY, epoch=6, holder=NYC, of=AMS)).granted
     assert one.successor.given_up == [QUERY]
     assert QUERY not in one.ownership.owned
-    assert not one.says(PromiseAsk(query=QUERY, epoch=6, holder=FRA, of=AMS)).granted, "to one of them"
+    assert not one.says(PromiseAsk(query=QUERY, epoch=6, holder=FRA, of=AMS)).granted, "already promised to nyc"
 
 
 def test_an_owner_says_under_which_epoch_it_owns_a_query_that_it_has_taken_over() -> None:
@@ -431,7 +431,7 @@ def test_an_owner_that_another_one_has_followed_promises_while_that_one_is_not_t
     one.services.answer(WantedAsk, {"fra": Unwanted(queries=())})
     assert one.ownership.owned == {}
     ask = PromiseAsk(query=QUERY, epoch=2, holder=NYC, of=AMS)
-    assert not one.says(ask).granted, "fra owns it, and is there"
+    assert not one.says(ask).granted, "fra owns the query and is alive"
     one.table["fra"] = msgspec.structs.replace(one.table["fra"], status=MemberStatus.LEFT)
     said = one.says(ask)
     assert said.granted
@@ -453,7 +453,7 @@ def test_answers_wait_for_promises_that_are_being_written() -> None:
 
 
 def test_an_owner_says_that_its_query_has_ended_under_the_epoch_that_keepers_know() -> None:
-    """One keeper has named a higher epoch, under which no version has been sent yet: another one would take its word for a stranger's."""
+    """No version has been sent yet under the higher epoch that one keeper named: the other keeper would not know the sender."""
     one = Agent(AMS, *TRIO)
     one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
     one.ownership.look(one.register.running[QUERY])
@@ -500,11 +500,11 @@ def test_a_home_that_has_restarted_asks_all_and_then_those_that_may_have_the_rec
     assert found == [{QUERY: outcome}]
     if outcome is Outcome.FREE:
         said = one.says(PromiseAsk(query=QUERY, epoch=9, holder=FRA, of=AMS))
-        assert (said.granted, said.owner) == (False, again), "it runs the query anew"
+        assert (said.granted, said.owner) == (False, again), "ams runs the query again"
 
 
 def asks_thrice(answers: Mapping[str, Claims], *members: Holder) -> list[Mapping[str, Outcome]]:
-    """Returns what a home that has restarted thinks of its query after each of four rounds. A holder says that fra owned it once."""
+    """Returns the outcome that a restarted home finds for its query in each round of questions; nyc says that fra owned it once."""
     again, found = Holder("ams", 77), list[Mapping[str, Outcome]]()
     one = Agent(again, again, *members)
     for _ in range(UNKNOWN_ROUNDS + 1):
@@ -518,7 +518,7 @@ NOTHING = Claims(owned=(), kept=())
 
 
 def test_a_query_whose_owner_crashed_with_all_who_had_its_record_is_nobody_s_once_all_agents_have_said_so() -> None:
-    """Seed 6469: the holder that had promised it to that owner said so for ever, and the home forgot the query."""
+    """Seed 6469: the holder that had promised the query to that owner said so for ever, and the home forgot the query."""
     found = asks_thrice({"fra": NOTHING, "nyc": NOTHING}, Holder("fra", 78), NYC)
     assert [of[QUERY] for of in found] == [Outcome.KEPT] * (UNKNOWN_ROUNDS - 1) + [Outcome.FREE] * 2
 
@@ -594,7 +594,7 @@ def test_a_home_that_has_given_its_query_up_lets_a_later_owner_begin_it_anew() -
 
 
 def test_a_query_of_another_first_owner_that_is_begun_anew_ends_its_former_operators() -> None:
-    """They ask whom they were told to take for the owner; its former process did not write down that it had become that."""
+    """The operators ask the owner that they were told of. Its former process did not save that it had become the owner."""
     again = Holder("fra", 77)
     one = Agent(again, again, AMS, NYC)
     assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()

@@ -1,4 +1,4 @@
-"""An owner hands each version of a record to its keepers, and acts when a majority has it: stepped through without a world."""
+"""An owner hands each version of a record to its keepers, and acts when a majority has it: stepped through without a network."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def writes(actions: list[Action]) -> dict[Holder, Record]:
 
 
 def kept() -> Owning:
-    """A query whose first version both keepers have."""
+    """Returns the owner's machine of a query whose first version both keepers have."""
     one = Owning(QUERY, AMS)
     sent = writes(one.look(b"1", TRIO, 0.0))
     for keeper, record in sent.items():
@@ -66,12 +66,12 @@ def test_without_an_answer_it_does_not_count_and_is_written_again():
     assert denied.version == 2
     assert one.phase is Phase.CUT_OFF
     assert "fra, nyc" in one.says
-    assert one.look(b"2", TRIO, 3.1) == [], "it pauses"
+    assert one.look(b"2", TRIO, 3.1) == [], "the owner pauses before it writes again"
     due_s = one.next_wake()
     assert due_s is not None
     again = writes(one.wake(due_s))
     assert {record.version for record in again.values()} == {3}
-    assert one.answered(sent[FRA], FRA, YES, due_s) == [], "an answer to the former version"
+    assert one.answered(sent[FRA], FRA, YES, due_s) == [], "an answer to the former version does not count"
     assert one.answered(again[FRA], FRA, YES, due_s) == [Counts(3)]
     assert one.says == ""
 
@@ -95,7 +95,7 @@ def test_a_refusal_with_a_higher_epoch_deposes():
 
 
 def test_an_owner_that_writes_under_the_epoch_of_another_one_gives_way():
-    """It has raised its epoch for a version that never came to count; another agent owns the query under that epoch meanwhile."""
+    """The owner raised its epoch for a version that never counted; meanwhile another agent owns the query under that epoch."""
     one = kept()
     for keeper, record in writes(one.look(b"2", TRIO, 1.0)).items():
         one.answered(record, keeper, HolderSays(granted=False, epoch=1), 1.1)
@@ -118,7 +118,7 @@ def test_a_refusal_for_a_promise_alone_makes_the_owner_go_on_under_a_higher_epoc
 def test_an_owner_whose_epoch_a_holder_has_promised_to_another_one_goes_on_under_a_higher_one():
     one = kept()
     sent = writes(one.look(b"2", TRIO, 1.0))
-    # Its own agent has asked for the same epoch, of another holder; it takes this owner for the one under that epoch meanwhile.
+    # fra itself has asked another holder to promise this epoch, and meanwhile takes ams for the owner under that epoch.
     no = HolderSays(granted=False, epoch=sent[FRA].epoch, owner=AMS, promised_to=FRA)
     assert one.answered(sent[FRA], FRA, no, 1.1) == []
     assert isinstance(one.answered(sent[NYC], NYC, SILENCE, 1.1)[0], Denied)
@@ -209,11 +209,11 @@ def test_a_change_of_keepers_needs_a_majority_of_both():
     assert set(sent) == {FRA, NYC, OSL, RIO}
     assert sent[OSL].sets == (TRIO, (AMS, OSL, RIO))
     assert one.answered(sent[OSL], OSL, YES, 1.1) == []
-    assert one.answered(sent[RIO], RIO, YES, 1.1) == [], "of the former holders only the owner has it"
+    assert one.answered(sent[RIO], RIO, YES, 1.1) == [], "the owner is the only former holder that has the version"
     actions = one.answered(sent[FRA], FRA, YES, 1.2)
     assert actions[:3] == [Counts(2), Dismiss(FRA), Dismiss(NYC)]
     after = writes(actions)
-    assert set(after) == {OSL, RIO}, "they are to know that the change counts"
+    assert set(after) == {OSL, RIO}, "the new keepers learn that the change counts"
     assert after[OSL].sets == ((AMS, OSL, RIO),)
 
 
@@ -239,7 +239,7 @@ def test_alone_it_acts_by_itself_and_says_that_nobody_inherits():
 
 
 def test_who_was_sent_the_first_version_may_have_it_whether_or_not_an_answer_has_come():
-    """It is no majority of its own afterwards, nor with other keepers alone."""
+    """Afterwards the owner has no majority by itself, nor with other keepers alone."""
     for chosen in ((AMS,), (AMS, OSL, RIO)):
         one = Owning(QUERY, AMS)
         sent = writes(one.look(b"1", TRIO, 0.0))
@@ -255,7 +255,7 @@ def test_who_was_sent_the_first_version_may_have_it_whether_or_not_an_answer_has
 
 
 def test_an_owner_that_was_alone_is_alone_again_if_those_that_came_have_not_answered():
-    """Whoever has that version takes nothing over without the owner, which was the only holder of the version before."""
+    """A keeper with the unanswered version takes nothing over without the owner, the only holder of the version before."""
     one = kept()
     sent = writes(one.look(b"1", (AMS,), 1.0))
     assert any(isinstance(action, Counts) for action in one.answered(sent[FRA], FRA, YES, 1.1))
@@ -302,7 +302,7 @@ def test_a_later_owner_is_heard_of_when_the_version_counts_already_and_when_too_
     for keeper in (FRA, NYC):
         one.answered(sent[keeper], keeper, SILENCE, 2.0)
     assert one.phase is Phase.CUT_OFF
-    assert one.answered(sent[NYC], NYC, no, 2.1) == [Depose(3, OSL)], "the answer came after its time"
+    assert one.answered(sent[NYC], NYC, no, 2.1) == [Depose(3, OSL)], "a late answer is heard"
     assert one.phase is Phase.DEPOSED
 
 
@@ -312,7 +312,7 @@ def test_an_owner_that_was_left_alone_hears_of_a_later_one():
     assert Counts(2) in one.answered(sent[FRA], FRA, YES, 1.1)
     assert one.phase is Phase.ALONE
     no = HolderSays(granted=False, epoch=3, owner=OSL)
-    assert one.answered(sent[NYC], NYC, no, 1.2) == [], "a version that is not the latest one"
+    assert one.answered(sent[NYC], NYC, no, 1.2) == [], "an answer to an earlier version is ignored"
     assert one.latest is not None
     assert one.answered(one.latest, NYC, no, 1.2) == [Depose(3, OSL)]
 
