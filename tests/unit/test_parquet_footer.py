@@ -70,7 +70,7 @@ def test_a_footer_that_is_not_understood_says_nothing(tmp_path: Path) -> None:
     data = (tmp_path / "a.parquet").read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
     rng = random.Random(1)
-    for _ in range(2_000):  # never an exception, nor rows that the file does not say
+    for _ in range(2_000):  # neither an exception nor rows that the file does not have
         damaged = bytearray(data[-8 - length :])
         for _ in range(rng.randint(1, 4)):
             damaged[rng.randrange(length)] = rng.randrange(256)

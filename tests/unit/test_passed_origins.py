@@ -1,4 +1,4 @@
-"""An operator without state with one input passes the origins of rows on, so that it may be lost together with the union that feeds it."""
+"""A stateless operator with one input passes the origins of rows on, so that it may be lost together with the union before it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,7 +55,7 @@ CHAIN = [A, B, UF, FG, GK]
 
 
 def instance(params: object = MAP) -> tuple[Instance, Input, Output]:
-    """An operator with one input, which passes origins on, and one output."""
+    """Returns an operator with one input and one output, which passes origins on."""
     made = Instance(spec("f", params), 0, State.RUNNING)
     incoming = made.inputs[UF.id] = Input(UF, "far", (), LinkReceiver(UF.id, CONFIG))
     output = made.outputs[FG.id] = Output(FG, "far", 0, (), LinkSender(FG.id, CONFIG), {"q"})
@@ -74,8 +74,8 @@ def test_it_counts_what_it_makes_of_each_origin_and_passes_the_origin_on() -> No
     assert incoming.origin.by_origin() == ((4, 0), (11, 9))
     assert mark_of(operator, incoming).by_origin == ((4, 0), (11, 9))
     incoming.origin.has_made(0, lambda: (1,))
-    assert incoming.origin.by_origin() is None, "rows that tell no origin"
-    assert origin_of(operator, incoming, Batch(4, 0.0, 0, Rows(1), origin=2)) == 0, "it is not known how many came before"
+    assert incoming.origin.by_origin() is None, "rows without an origin"
+    assert origin_of(operator, incoming, Batch(4, 0.0, 0, Rows(1), origin=2)) == 0, "it is unknown how many rows came before"
 
 
 def test_what_keeps_state_tells_no_origins() -> None:
@@ -113,7 +113,7 @@ def test_an_acknowledgement_tells_what_the_operators_behind_have_made_of_the_ori
     assert unfolded(incoming.unsafe.behind, FG.id) == (21, 16)
     incoming.origin.number = 3
     tell_behind(incoming, [(output, 7)])
-    assert unfolded(incoming.unsafe.behind, FG.id) == (), "it has had no rows of it"
+    assert unfolded(incoming.unsafe.behind, FG.id) == (), "no rows of origin 3 have come"
     output.by_origin = None
     tell_behind(incoming, [(output, 7)])
     assert incoming.unsafe.behind == ()
@@ -130,7 +130,7 @@ def go_on(
 
 
 def test_a_union_lost_with_the_two_operators_behind_it_loses_and_repeats_nothing() -> None:
-    """The union had made 10 rows of a, f had taken 12 of these and made 6 of them, and g had taken 7 and made 3; k has had 5."""
+    """u had made 10 rows of the safe input from a. Of a, f had taken 12 rows and made 6, g had taken 7 and made 3, k has had 5."""
     of_a = folded([(UF.id, (12, 6, *folded([(FG.id, (7, 3))])))])
     of_b = folded([(UF.id, (30, 30, *folded([(FG.id, (30, 10))])))])
     found = go_on("ufg", {GK.id: Renewed(GK, 9, 19, 0, origins=(5, 14))}, [given(A, 10, of_a), given(B, 25, of_b)])
@@ -144,7 +144,7 @@ def test_a_union_lost_with_the_two_operators_behind_it_loses_and_repeats_nothing
 
 
 def test_two_operators_behind_a_union_that_lives_go_on_by_its_answer() -> None:
-    """The second one had been further than the batch up to which the first one is safe."""
+    """g had been further than the batch up to which f is safe."""
     numbers = ((12, 6, *folded([(FG.id, (7, 3))])), (30, 30, *folded([(FG.id, (30, 10))])))
     found = go_on("fg", {GK.id: Renewed(GK, 9, 19, 0, origins=(5, 14))}, [given(UF, 36, by_origin=numbers)])
     assert {name: dict(one.skips) for name, one in found.items()} == {"f": {FG.id: (1, 0)}, "g": {GK.id: (2, 4)}}
@@ -164,7 +164,7 @@ def test_if_nobody_knows_how_far_the_operator_behind_was_the_count_is_a_rough_on
         assert not found["u"].is_exact
         assert not found["f"].skips
     found = go_on("uf", consumers, [given(A, 10, of_a), given(B, 0)])
-    assert (dict(found["f"].skips), found["f"].is_exact) == ({FG.id: (2, 14)}, True), "it has had nothing of b"
+    assert (dict(found["f"].skips), found["f"].is_exact) == ({FG.id: (2, 14)}, True), "f has had nothing of b"
 
 
 @pytest.mark.parametrize("origins", [None, (5, 13)], ids=["unknown", "others than its rows"])
@@ -188,7 +188,7 @@ def test_a_function_behind_it_goes_on_by_its_cut_if_it_passes_acknowledgements_o
     of_a, nothing = folded([(UF.id, (12, 6))]), folded([(UF.id, ())])
     found = go_on("uf", consumers, [given(A, 10, of_a), given(B, 0, nothing)], specs)
     assert (dict(found["f"].skips), found["f"].is_exact, found["u"].is_exact) == ({FG.id: (2, 14)}, True, True)
-    assert not go_on("uf", consumers, [given(A, 10, of_a), given(B, 0)], specs)["u"].is_exact, "it may keep state"
+    assert not go_on("uf", consumers, [given(A, 10, of_a), given(B, 0)], specs)["u"].is_exact, "f may keep state"
 
 
 def test_files_that_are_read_again_are_worked_through_by_all_that_is_lost_behind_them() -> None:

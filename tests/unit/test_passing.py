@@ -1,4 +1,4 @@
-"""Receivers are told who gives on their links: each event in each state, and what is known at the end over a network that loses words."""
+"""Receivers are told who gives on their links: each event in each state, and the final knowledge over a network that loses messages."""
 
 import random
 
@@ -53,7 +53,7 @@ def test_receiver_that_refuses_is_asked_after_pauses_that_double():
     assert machine.passed("a", 2) == []
     machine.answered("a")
     machine.refused("a", 0.0)
-    assert machine.next_wake() == 0.5, "it has answered in between"
+    assert machine.next_wake() == 0.5, "the receiver has answered in between"
 
 
 def test_end_that_passes_during_a_pause_is_told_after_it():

@@ -1,4 +1,4 @@
-"""How long a source rests between two batches, by what they cost and how much of the machine is free; and how large they are."""
+"""Pauses of a source between two batches, by their cost and the free share of the machine, and the size of batches."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from sbon.ports import ProcessorUse
 
 
 class Host:
-    """A clock that stands still, and notes of what should be called when."""
+    """A clock that stands still and notes the instants of the calls asked for."""
 
     def __init__(self, use: float) -> None:
         self.use, self.calls = use, []
@@ -34,7 +34,7 @@ class Host:
         return SimpleNamespace(cancel=lambda: None)
 
     def call_soon(self, callback):
-        """The next poll comes at once."""
+        """Does nothing: the next poll comes at once."""
 
 
 def source(cost_s: float) -> Any:
@@ -50,7 +50,7 @@ def polled(rows: int) -> Polled:
 
 
 def pause_s(use: float, cost_s: float, config: EngineConfig, stretch: Sequence[int] = (0,)) -> float:
-    """The pause behind polls that brought so many rows each, without a pause between them."""
+    """Returns the pause after polls that follow each other without pauses; `stretch` has the rows of each poll."""
     host, instance = Host(use), source(cost_s)
     polling = Polling(host, config, lambda instance: None)
     for left, rows in zip(reversed(range(len(stretch))), stretch, strict=True):
@@ -78,7 +78,7 @@ def test_nobody_takes_more_than_was_granted():
 
 
 def test_behind_many_rows_a_source_pauses_no_longer_than_it_must():
-    """Also on a full machine: a peer that posts large bodies waits for the answer to each."""
+    """This holds on a full machine, too: a peer that posts large bodies waits for the answer to each."""
     config = EngineConfig()
     assert pause_s(1.0, 0.01, config, [MANY_ROWS - 1]) == pytest.approx(config.batch_interval_s)
     assert pause_s(1.0, 0.01, config, [MANY_ROWS - 1, 1]) == pytest.approx(config.batch_interval_min_s)

@@ -141,7 +141,7 @@ def test_the_same_seed_gives_the_same_figures_and_another_seed_others():
 
 
 def test_jitter_reaches_coordinates_and_what_candidates_report():
-    """Choices by measured RTTs alone (the consumer's choice rests on none) cost more when those are noisy."""
+    """Placements by measured RTTs cost more when these are noisy; the strategy `consumer` uses no RTTs."""
     exact, noisy = (
         evaluate(from_matrix(small_matrix()), queries=40, rounds=60, strategies=("least-usage", "consumer"), jitter=share)
         for share in (0.0, 0.3)
@@ -183,7 +183,7 @@ def test_nodes_tell_what_they_have_measured_as_agents_would():
 
 def test_what_nodes_remember_brings_placement_nearer_to_the_optimum(monkeypatch):
     space = synthetic_space(60, 21)
-    truth = truth_of(space, 0.6, 21)  # no coordinates tell such latencies well
+    truth = truth_of(space, 0.6, 21)  # coordinates cannot represent such latencies well
     network = from_matrix(2 * truth.matrix_ms(space.names, space.names))
     found = settled(network, 40, np.random.default_rng(1))
     truth = KnownLatencies(network.names, network.rtt_ms)

@@ -21,12 +21,12 @@ from tests.recorder import FakeGossip, FakeHost, Recorder
 CATALOG = make_catalog("CREATE SOURCE far (ts TIMESTAMP, k TEXT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'a')")
 PLAN = plan_of("SELECT window_end, count(*) AS n FROM TUMBLE(far, ts, INTERVAL '10 s') GROUP BY window_end", CATALOG)
 FREE = [spec.id for spec in PLAN.operators if spec.pinned is None]
-"""What may run anywhere; a source is pinned to a, and the sink to b."""
+"""Operators that may run anywhere; a source is pinned to a, and the sink to b."""
 BOUNDED = msgspec.structs.replace(PLAN, max_latency_ms=500.0)
 
 
 class World:
-    """Agent b, with a, c and d; what candidates answer is up to the test."""
+    """Agent b, with members a, c and d; the test plays the candidates."""
 
     def __init__(self) -> None:
         self.host = FakeHost()
@@ -47,7 +47,7 @@ class World:
         self.placing.place(plan, self.results.append, **how)
 
     def asked(self) -> dict[str, tuple[str, int]]:
-        """Nodes with unanswered questions, the query for which they keep room, and how much."""
+        """Returns the nodes with unanswered questions, each with the query for which it keeps room, and the slots."""
         return {given[0]: given[5:7] for given in self.candidate_questions.calls_of("ask")}
 
     def answer(self, *silent: str, **reports: dict[str, Any]) -> None:
@@ -58,7 +58,7 @@ class World:
             self.candidate_questions.pop("ask", node).done(node, None if node in silent else report)
 
     def told(self) -> dict[str, int]:
-        """Slots that each node is to keep after all that it has been told."""
+        """Returns the slots that each node keeps after all messages to it."""
         return {node: slots for _, told in self.candidate_questions.calls_of("decided") for node, slots in told.items()}
 
     @property
@@ -125,7 +125,7 @@ def test_operators_that_run_already_need_no_room(world: World) -> None:
 def test_nodes_to_which_operators_are_pinned_are_asked_too(world: World) -> None:
     world.place(excluded=frozenset("ab"))
     world.answer("a", "b")
-    assert world.placed.nodes[PLAN.operators[-1].id] == "b"  # it may answer when the operator is made
+    assert world.placed.nodes[PLAN.operators[-1].id] == "b"  # b may answer when the operator is made
 
 
 def test_without_any_answer_the_query_cannot_be_placed_and_nothing_stays_reserved(world: World) -> None:
@@ -219,7 +219,7 @@ def test_links_cost_rate_times_latency_and_unknown_latencies_have_no_cost(world:
 
 
 class Script:
-    """An admission that asks for attempts without these nodes, one after the other, and then says `last`."""
+    """An admission that asks for one attempt for each entry of `without`, without these nodes, and then decides by `last`."""
 
     def __init__(self, last: Any, *without: str) -> None:
         self.last, self.without = last, [frozenset(nodes) for nodes in without]
@@ -240,7 +240,7 @@ class Script:
 
 @pytest.fixture
 def admit(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs an admission as its script says, with all candidates answering."""
+    """Returns a function that runs an admission by its script; all candidates but `silent` answer."""
     monkeypatch.setattr("sbon.planning.latency_bound.placed_within", lambda *given: None)
 
     def run(script: Script, silent: str = "", **how: Any) -> Script:

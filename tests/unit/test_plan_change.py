@@ -16,14 +16,14 @@ OLD, NEW = "q.1>q.9:0", "q.5>q.9:0"
 
 
 class Sink:
-    """Takes what a sink would write."""
+    """Collects the rows that a sink writes."""
 
     def __init__(self, floor_us: int = crossing.WATERMARK_MIN) -> None:
         self.change = PlanChange(frozenset({NEW}), "t", floor_us)
         self.written: list[tuple[int | None, str]] = []
 
     def give(self, link: str, *times: int | None, passed: bool = False, end: bool = False) -> list[tuple[int | None, str]]:
-        """Gives a batch; returns what is written of it."""
+        """Gives a batch; returns the rows that are written."""
         plan = "new" if link.startswith(NEW) else "old"
         frame: Any = None
         if times:
@@ -46,7 +46,7 @@ def test_it_crosses_behind_every_row_that_it_has_written_or_dropped():
     sink.give(OLD, 10, 4)
     sink.give(NEW, 12)
     assert sink.change.cut(7) == 13
-    assert sink.change.cut(50) == 13, "once"
+    assert sink.change.cut(50) == 13, "the cut is set once"
     assert Sink().change.cut(7) == 8
 
 
@@ -57,12 +57,12 @@ def test_rows_before_are_the_present_plan_s_and_later_ones_the_other_s_each_once
     assert sink.give(OLD, 8, 10) == [(8, "old")]
     assert sink.give(OLD, 9, 11) == [(9, "old")]
     sink.change.go()
-    assert not sink.change.has_crossed, "it is not ready"
+    assert not sink.change.has_crossed, "the sink is not ready"
     assert sink.give(OLD, passed=True) == []
     assert sink.change.told.is_ready
     sink.change.go()
     assert sink.change.has_crossed
-    assert not sink.change.told.has_crossed, "what has waited is not written yet"
+    assert not sink.change.told.has_crossed, "the waiting rows are not written yet"
     assert sink.give(OLD, 12) == [(10, "new"), (11, "new")]
     assert sink.change.told.has_crossed
     assert sink.give(NEW, 12, 9) == [(12, "new")]
@@ -160,7 +160,7 @@ def test_rows_without_an_event_time_are_the_present_plan_s_until_it_has_crossed(
 
 
 def instance_of(*watermarks: int, watermark_us: int) -> tuple[Any, list[Any]]:
-    """An instance of a sink whose inputs have these watermarks."""
+    """Returns an instance of a sink whose inputs have these watermarks, and the inputs."""
     inputs = [SimpleNamespace(watermark_us=one, lost=False) for one in watermarks]
     return SimpleNamespace(inputs=dict(enumerate(inputs)), watermark_us=watermark_us), inputs
 
@@ -168,7 +168,7 @@ def instance_of(*watermarks: int, watermark_us: int) -> tuple[Any, list[Any]]:
 def test_both_plans_have_passed_once_every_input_has():
     change = PlanChange(frozenset({NEW}), "t")
     instance, [old, new] = instance_of(90, 120, watermark_us=90)
-    assert not both_passed(change, instance, old, 200), "nobody has said where to cross"
+    assert not both_passed(change, instance, old, 200), "no cut has been set"
     change.cut(99)
     assert not both_passed(change, instance, old, 95)
     assert both_passed(change, instance, old, 100)
@@ -183,8 +183,8 @@ def test_an_input_whose_source_is_lost_is_waited_for():
     old.lost = True
     assert not both_passed(change, instance, new, 130)
     old.watermark_us = 120
-    assert not both_passed(change, instance, new, 130), "what it had promised does not hold for the one that is made in its place"
-    old.lost, old.watermark_us, instance.watermark_us = False, 90, 130  # it is back, and behind
+    assert not both_passed(change, instance, new, 130), "the watermark of a lost source does not hold for its new copy"
+    old.lost, old.watermark_us, instance.watermark_us = False, 90, 130  # the source is back, behind its former watermark
     assert not both_passed(change, instance, old, 130)
     old.watermark_us = 100
     assert both_passed(change, instance, old, 130)
@@ -215,7 +215,7 @@ def test_what_a_sink_refuses_is_offered_again_whole(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("advanced", [[120], []], ids=["held back", "not held back"])
 def test_an_input_that_is_dropped_holds_the_event_time_of_an_operator_back_no_more(advanced: list[int]):
-    """The last batch of the other inputs may have come before: nothing else would tell the operator."""
+    """The last batch of the other inputs may have come before, so nothing else would advance the operator."""
     told: list[int] = []
     engine: Any = SimpleNamespace(advance=lambda instance, watermark_us: told.append(watermark_us), consider=lambda instance: None)
     links: Any = SimpleNamespace(drop_input=lambda link: None)

@@ -42,7 +42,7 @@ COUNT = (Aggregate("n", "count", None),)
 
 @dataclass
 class Case:
-    """Parameters of one operator that are within all limits, and values of single ones that are not."""
+    """Parameters of one operator within all limits, and values of single parameters beyond the limits."""
 
     params: Params
     beyond: dict[str, list[Any]]
@@ -196,7 +196,7 @@ def message_of(params: Params) -> Instantiate:
 
 
 def forged(message: Instantiate, name: str, value: Any) -> bytes:
-    """Returns the bytes of a message with a value in an operator's parameters that nobody could have made."""
+    """Returns the bytes of a message with a value of a parameter that no constructor would accept."""
     builtin = msgspec.msgpack.decode(encode(message))
     builtin["spec"]["params"][name] = msgspec.to_builtins(value)
     return msgspec.msgpack.encode(builtin)

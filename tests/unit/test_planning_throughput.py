@@ -120,7 +120,7 @@ def test_a_join_that_was_measured_at_other_rates_gives_as_many_pairs_and_costs_a
 
     # 45,000 pairs a second at the rates of the measurement, and 100 times as many at ten times these.
     assert per_pair_ns == pytest.approx(100 * 45_000 * 60, rel=0.1)
-    assert per_row_ns == pytest.approx(10 * 25_000 * 100, rel=0.3)  # batches of one size: some of it counts as theirs
+    assert per_row_ns == pytest.approx(10 * 25_000 * 100, rel=0.3)  # all batches have one size, so part of this counts as cost per batch
 
 
 def test_where_something_is_full_each_source_gives_twenty_batches_a_second():

@@ -1,4 +1,4 @@
-"""Statements of the dialect, each planned and run through the real operators; schemas must be what the plan says."""
+"""Statements of the dialect, each planned and run through the real operators; schemas must be those of the plan."""
 
 import polars as pl
 import pytest
@@ -197,7 +197,7 @@ def test_a_second_aggregation_sees_each_window_once() -> None:
 
 
 def test_distinct_is_each_row_of_a_window_once() -> None:
-    """And the same operators as GROUP BY, so that both are shared."""
+    """DISTINCT has the same operators as GROUP BY, so that both can be shared."""
     call = "TUMBLE(s, ts, INTERVAL '7 s')"
     distinct, grouped = (
         plan_of(f"SELECT DISTINCT window_end, n % 3 AS r, k FROM {call}"),
@@ -237,7 +237,7 @@ WINDOWS = "TUMBLE(s, ts, INTERVAL '2 s') AS s {} TUMBLE(u, ts, INTERVAL '2 s') A
 @pytest.mark.parametrize("query", [f"SELECT s.n, u.w FROM s {{}} u ON {NEAR}", f"SELECT s.n, u.w FROM {WINDOWS} ON {IN_WINDOWS}"])
 @pytest.mark.parametrize("condition", ["FALSE", "(TRUE AND 'a' LIKE '__')"])
 def test_a_condition_of_a_join_that_is_never_true_leaves_left_rows_alone(query, condition):
-    """Folded as one, it would have taken the equality and the bound on the times along."""
+    """If all conditions were folded into one, the equality and the bound on the times would be lost."""
     left = run(plan_of(query.format("LEFT JOIN") + f" AND {condition}"))
 
     assert left.height == 2 * 40  # of both nodes
@@ -247,7 +247,7 @@ def test_a_condition_of_a_join_that_is_never_true_leaves_left_rows_alone(query, 
 
 
 def test_left_rows_without_an_event_time_are_left_out_where_the_right_side_has_no_row_either():
-    """As they are where it has rows: see `IntervalJoin`."""
+    """They are left out where the right side has rows, too: see `IntervalJoin`."""
     times = pl.Series("ts", [None, 1_000_000], dtype=pl.Int64).cast(pl.Datetime("us"))
     rows = (
         pl.DataFrame([times, pl.Series("k", ["a", "b"])])

@@ -1,4 +1,4 @@
-"""Batches that sources have promised: how many, made by whom, and in which order they are handed on."""
+"""Batches that sources have promised: how many, which thread makes them, and in which order they are handed on."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from sbon.ports import ProcessorUse
 
 
 class Host:
-    """Threads that do what they are told when the test wants it."""
+    """Threads whose work the test runs."""
 
     def __init__(self, workers: int = 2) -> None:
         self.workers = workers
@@ -38,11 +38,11 @@ class Host:
         return SimpleNamespace(lap=lambda rows: 7, end=lambda: None)
 
     def execute(self, work: Callable[[], Any], done: Callable[[Any], None], *, rows: int, spare: bool = False) -> None:
-        assert spare, "other work goes first"
+        assert spare, "prefetching takes spare threads only"
         self.waiting.append((work, done))
 
     def run(self, number: int) -> None:
-        """A thread takes that piece of work."""
+        """Runs one piece of the waiting work."""
         work, done = self.waiting[number]
         try:
             outcome = work()
@@ -144,7 +144,7 @@ def test_the_engine_is_told_when_the_batch_whose_turn_it_is_has_been_made(due: l
 def test_a_batch_is_made_once_by_whoever_begins_first(due: list[Any]):
     host, instance, _ = worlds(due)
     fetch: Fetch = instance.polls.fetches.popleft()
-    assert fetch.begin(), "no thread has been free: the task makes it"
+    assert fetch.begin(), "no thread was free, so the task makes the batch"
     host.run(0)
     assert not fetch.is_made
     assert due == []

@@ -1,4 +1,4 @@
-"""What is to be done about statements that name things which are there no more."""
+"""Statements about names that exist or are gone, and rows that are lost when a link is replaced."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -59,7 +59,7 @@ def test_rows_given_between_the_last_by_the_old_link_and_the_first_by_the_new_ar
 
     losses = Losses()
     losses.look([old], reports(100, 90))
-    losses.look([old], reports(150, 90))  # nothing more has come
+    losses.look([old], reports(150, 90))  # b has taken nothing more
     losses.refed(old, new)
     losses.look([new], reports(180, 90, sent=20))
     assert losses.rows == 180 - 20 - 100
@@ -67,7 +67,7 @@ def test_rows_given_between_the_last_by_the_old_link_and_the_first_by_the_new_ar
 
 
 def test_rows_that_wait_on_a_link_when_it_breaks_are_lost_with_it():
-    """A link that nobody takes from is full when it is given up: its source had given them, and its target had not taken them."""
+    """A link that nobody takes from is full when it is given up: its target has not taken the rows on it."""
     old, new = LinkSpec("old", "a", "b", 0, 1.0, 1.0), LinkSpec("new", "a", "b", 0, 1.0, 1.0)
     losses, target = Losses(), OperatorReport("b", "running", "m", received=(("old", 60),))
     # 30 rows had gone to others before the link was there

@@ -1,4 +1,4 @@
-"""Profiles of sources: how they are read, put together, and what is refused with its place."""
+"""Profiles of sources: how they are read and put together, and refusals that name the place."""
 
 import pytest
 

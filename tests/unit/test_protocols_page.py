@@ -1,4 +1,4 @@
-"""Bytes made by hand after docs/protocols.md are taken by the library: neither its layouts nor its ciphers are used to make them."""
+"""The library takes bytes that are made by hand after docs/protocols.md, without the library's layouts and ciphers."""
 
 import hashlib
 import struct
@@ -44,7 +44,7 @@ def test_datagram_of_another_implementation_is_taken() -> None:
 
 
 class Dialler:
-    """The dialling end of a sealed stream, after the page."""
+    """The dialling end of a sealed stream, as the page describes it."""
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.from_private_bytes(bytes([5]) * 32)

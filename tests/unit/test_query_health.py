@@ -1,4 +1,4 @@
-"""The table of what news makes of an operator's condition, stepped through, and what a query says of it."""
+"""The table of operators' conditions: each condition after each piece of news, and the reasons that a query gives."""
 
 from itertools import product
 

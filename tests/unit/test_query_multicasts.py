@@ -13,7 +13,7 @@ def report(operator: str, *multicasts: tuple[str, str, int], links: tuple[tuple[
 
 @pytest.fixture
 def known() -> tuple[QueryMulticasts, dict[str, str]]:
-    """An operator feeds a multicast, which feeds another one."""
+    """Returns the multicasts of a query, where an operator feeds a multicast that feeds another, and the nodes."""
     multicasts, nodes = QueryMulticasts(), {"q.1": "ams"}
     assert multicasts.heard(report("q.1", ("m", "fra", 2)), nodes) == []
     assert multicasts.heard(report("m", ("m2", "sin", 1)), nodes) == []

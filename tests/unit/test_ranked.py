@@ -1,4 +1,4 @@
-"""Exact percentiles count every value as often as it is there, and stay within the range of floats."""
+"""Exact percentiles count every value as often as it occurs, and stay within the range of floats."""
 
 import math
 
@@ -15,7 +15,7 @@ INF, NAN = math.inf, math.nan
 
 
 def answers(values: list[float | None], share: float) -> list[float | None]:
-    """The continuous and the discrete percentile, over two panes of a hopping window."""
+    """Returns the continuous and the discrete percentile, over two panes of a hopping window."""
     asked = tuple(Aggregate(function, function, Column("x"), share) for function in ("percentile_cont", "percentile_disc"))
     window = Window(WindowParams("t", 20, 10, (), asked))
     frame = pl.DataFrame({"t": [place % 20 for place in range(len(values))], "x": values}, schema={"t": pl.Int64, "x": pl.Float64})

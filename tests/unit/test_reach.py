@@ -1,4 +1,4 @@
-"""What sources and sinks of other agents may touch: folders, addresses, and whose statement it is."""
+"""Folders and addresses that sources and sinks of other agents may use, and whose statement a source or sink comes from."""
 
 import msgspec
 import pytest
@@ -64,8 +64,8 @@ def test_a_sink_is_ours_if_its_query_was_given_here_and_a_source_if_it_was_defin
     others = reaches.of(SINK, "n1.0000001.01")
     reaches.given(given_sink("n1.0000001.01", SINK))
     again = msgspec.structs.replace(SINK, options=(*SINK.options, ("mode", "resume")))
-    assert reaches.of(again, "n1.0000001.01") == reaches.own == Reach("n1", "/var/lib/sbon"), "whoever owns the query by now"
-    assert reaches.of(SINK, "n1.0000001.02") == others, "the statement was another one"
+    assert reaches.of(again, "n1.0000001.01") == reaches.own == Reach("n1", "/var/lib/sbon"), "the present owner does not matter"
+    assert reaches.of(SINK, "n1.0000001.02") == others, "that query was not given here"
     assert reaches.of(msgspec.structs.replace(SINK, options=(("path", "/etc/passwd"),)), "n1.0000001.01") == others
     reaches.ended("n1.0000001.01")
     assert reaches.of(SINK, "n1.0000001.01") == others
@@ -77,7 +77,7 @@ def test_a_sink_is_ours_if_its_query_was_given_here_and_a_source_if_it_was_defin
     table = msgspec.structs.replace(SOURCE, is_table=True)
     assert reaches.of(table) == reaches.own, "read as a lookup table, it is the same definition"
     part = msgspec.structs.replace(SOURCE, reads=Reads(("n",)))
-    assert reaches.of(part) == reaches.own, "so is what one query needs of it"
+    assert reaches.of(part) == reaches.own, "so are the columns that one query needs"
     elsewhere = msgspec.structs.replace(SOURCE, options=(("path", "/etc/shadow"),))
     assert reaches.of(elsewhere) == others, "another agent has replaced it in the catalogue"
     reaches.dropped("s")

@@ -1,4 +1,4 @@
-"""What a plan says of the columns and rows that its file sources need."""
+"""Columns and rows that the file sources of a plan must read."""
 
 import msgspec
 import pytest

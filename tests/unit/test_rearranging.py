@@ -1,4 +1,4 @@
-"""The optimisers of one host: whom they ask, what they start, and what they leave alone, without hosts and without reckoning."""
+"""The optimisers of one host: whom they ask, what they start, and what they leave alone. The test decides for the cost models."""
 
 import math
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def outgoing(target: str, node: str, *, part: Any = None) -> tuple[str, Any]:
 
 
 def operator(name: str, inputs: list[Any], outputs: list[Any], params: Any = None) -> Any:
-    """An operator that runs here."""
+    """Returns an operator that runs here."""
     params = params if params is not None else UnionParams()
     return SimpleNamespace(
         id=name,
@@ -53,7 +53,7 @@ def operator(name: str, inputs: list[Any], outputs: list[Any], params: Any = Non
 
 
 class World:
-    """Host here, with others at b, c and d."""
+    """Host `here`, with other hosts b, c and d."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.host = FakeHost()
@@ -116,7 +116,7 @@ class World:
         return relay
 
     def review(self, optimiser: Any) -> None:
-        """A review begins after its pause, and not by itself again."""
+        """Starts an optimiser for one review, which begins after a pause."""
         optimiser.start()
         self.host.wait(CONFIG.interval_s * (1 + JITTER))
         optimiser.stop()
@@ -137,7 +137,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def pair() -> list[Any]:
-    """Two operators here with a link between them, fed from b and feeding c."""
+    """Returns two operators here with a link between them; b feeds the first, the second feeds c."""
     first = operator("one", [incoming("zero", "b")], [outgoing("two", "here")])
     second = operator("two", [incoming("one", "here")], [outgoing("three", "c")])
     return [first, second]
@@ -253,7 +253,7 @@ def test_reviews_come_once_an_interval_and_end(world: World) -> None:
 
 
 def source(*nodes: str) -> Any:
-    """An operator with a consumer on each of these nodes."""
+    """Returns an operator with a consumer on each of these nodes."""
     return operator("one", [incoming("zero", "b")], [outgoing(f"to-{number}", node) for number, node in enumerate(nodes)])
 
 
@@ -262,7 +262,7 @@ def insert(*links: str) -> Insert:
 
 
 def made(world: World) -> str:
-    """A multicast that has been made for the two consumers, who know it."""
+    """Inserts a multicast for two consumers, who know of it; returns its name."""
     world.add(source("c", "d"))
     name = world.multicasting.insert(insert(">to-0", ">to-1"))
     assert name is not None
@@ -297,7 +297,7 @@ def test_a_multicast_is_made_when_the_answers_say_so_and_leaves_when_all_consume
     outputs[0].told = True
     told()
     assert [given[:3] for given in world.moves] == [(name, "d", "cheaper")]
-    assert world.multicasting.is_considering("one") is False  # one output is left, that to the multicast
+    assert world.multicasting.is_considering("one") is False  # only the output to the multicast is left
 
 
 @pytest.mark.parametrize("change", ["gone", "moving", "stopped", "off"])
@@ -355,7 +355,7 @@ def test_a_multicast_on_its_way_is_left_alone_and_one_that_has_arrived_is_not(wo
     assert world.operators.calls == []
     world.telling.pop("tell").done()
     world.moves[-1][3](SimpleNamespace(committed=True))
-    world.multicasting.tend(relay)  # it has come back beside its feeder
+    world.multicasting.tend(relay)  # the multicast is beside its feeder again
     assert world.operators.calls_of("fold")[0][:2] == (name, "one")
 
 
@@ -399,7 +399,7 @@ def test_a_multicast_without_consumers_ends_and_one_with_a_single_one_may_go_bac
 
 def test_an_operator_whose_multicast_is_being_measured_should_not_move(world: World) -> None:
     world.add(source("c", "d"))
-    assert not world.multicasting.is_considering("one")  # nothing has been reviewed
+    assert not world.multicasting.is_considering("one")  # nothing has been reviewed yet
     world.review(world.multicasting)
     world.machine.is_unsure = lambda name: True
     assert world.multicasting.is_considering("one")
@@ -411,7 +411,7 @@ def test_an_operator_whose_multicast_is_being_measured_should_not_move(world: Wo
 
 @pytest.fixture
 def seeking(world: World) -> Any:
-    """Seeks hosts; `news` notes each time that candidates have answered."""
+    """Returns a search for hosts; its `news` grows each time that candidates have answered."""
     news: list[None] = []
     found: Any = Seeking(world.around, CONFIG, PlacementConfig(), np.random.default_rng(1), lambda: news.append(None))
     found.news = news

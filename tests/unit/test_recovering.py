@@ -1,4 +1,4 @@
-"""The recoveries of an agent's queries act only when the keepers of the queries' records know what they cost."""
+"""Recoveries of queries act only once the keepers of the queries' records know which rows are lost."""
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_a_sink_s_file_has_rows_of_former_plans_so_that_nobody_knows_where_those
 
 
 def test_an_operator_that_was_over_is_lost_again_with_what_is_beside_it() -> None:
-    """Its feeders have nobody to feed otherwise, and its consumers nobody who feeds them: the attempt would be repeated for ever."""
+    """Otherwise its feeders would have no consumer and its consumers no feeder: the attempt would be repeated for ever."""
     record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"}), "ams", 0.0)
     record.health.healing.over = {SOURCE, MAP}
     alive = frozenset({"ams", "fra", "nyc", "osl"})
@@ -100,7 +100,7 @@ def test_of_what_was_over_only_what_is_beside_a_lost_one_is_lost() -> None:
 
 
 def test_what_had_finished_of_a_dropped_query_is_made_again_with_what_it_fed() -> None:
-    """Otherwise the host of the one is asked in vain, for ever, how far it has come."""
+    """Otherwise the failed host would be asked for ever how far the finished operator had come."""
     record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"}), "ams", 0.0)
     record.reported(OperatorReport(SOURCE, "finished", "fra"))
     drop_all_but(record, frozenset({SOURCE, MAP}))

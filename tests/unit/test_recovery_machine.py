@@ -70,7 +70,7 @@ def renewed(ask: Ask, after: int, rows: int, **more: object) -> Renewed:
 
 
 def fenced(recovery: Recovery, lost: set[str], made: int | None, rows: int) -> list[Ask]:
-    """Takes a recovery of the operator in the middle as far as to its making."""
+    """Runs a recovery of the middle operator up to the requests to make it; returns these."""
     place = recovery.look(picture(lost, ALIVE - {"osl"}), 10.0)
     assert place == [Place(1, frozenset({MAP}), frozenset())]
     [consumer] = asked(recovery.placed(1, {MAP: "rio"}, 10.1), Renew)
@@ -148,7 +148,7 @@ def test_two_lost_neighbours_are_made_together_consumers_first():
     assert made.step.node == "rio"
     assert isinstance(made.step.message, Instantiate)
     assert made.step.message.outputs[0].after == 0
-    # Both ends of the link between them count on from what the first one had made, so that the sink can tell what its file has of it.
+    # Both ends of the link count on from the rows that MAP had made, so that the sink can tell which of them its file has.
     assert isinstance(sink.step.message, Instantiate)
     assert (made.step.message.outputs[0].rows, sink.step.message.inputs[0].rows) == (10, 10)
 
@@ -177,7 +177,7 @@ def test_rows_that_were_lost_before_are_behind_both_ends_of_a_link_between_two_o
     assert isinstance(made.step.message, Instantiate)
     assert made.step.message.taken_up is not None
     assert made.step.message.taken_up.rows_out == 10
-    assert (made.step.message.outputs[0].rows, sink.step.message.inputs[0].rows) == (6, 6), "the sink has never had the others"
+    assert (made.step.message.outputs[0].rows, sink.step.message.inputs[0].rows) == (6, 6), "the sink has never had the 4 lost rows"
 
 
 def test_what_works_through_a_file_once_more_does_not_give_rows_that_were_lost_before_instead_of_others():
@@ -197,7 +197,7 @@ def test_what_works_through_a_file_once_more_does_not_give_rows_that_were_lost_b
 
 
 def test_what_is_made_again_does_not_feed_an_operator_that_is_over():
-    """Seed 7012: one of two consumers of a lost operator was lost, too, and what that feeds had had everything."""
+    """Seed 7012: one of two consumers of a lost operator was lost, too, and its own consumer had all rows already."""
     other, its_sink = f"{QUERY}.7", f"{QUERY}.8"
     specs = {
         **SPECS,
@@ -235,7 +235,7 @@ def test_an_operator_waits_for_what_it_feeds():
 
 
 def test_what_is_fed_by_an_operator_that_nobody_makes_again_is_made_without_it():
-    """It was made for another query, which has finished: whoever waits for it waits for ever."""
+    """The feeder was made for another query, which has finished: waiting for the feeder would never end."""
     first = LinkSpec(link_id("ams.t.0.4", SINK, 0), "ams.t.0.4", SINK, 0, 1.0, 1.0)
     fields = {"links": (first,), "nodes": {"ams.t.0.4": "osl", SINK: "nyc"}}
     assert not makeable(picture({SINK}, ALIVE - {"osl"}, **fields), {SINK})[0]
@@ -440,7 +440,7 @@ def test_what_has_had_everything_is_not_fed_again():
 
 
 def test_an_operator_can_read_the_rows_of_a_shared_source_that_was_not_asked():
-    """The source belongs to another query and stands in the plan's place of SOURCE. It has given the link up, so it is not asked."""
+    """The source belongs to another query and replaces SOURCE of the plan. It has given the link up, so it is not asked."""
     columns, shared = (Field("v", ColumnType.INT),), "fra.t.1.0"
     planned = {
         **SPECS,
@@ -478,7 +478,7 @@ def test_an_operator_that_has_moved_on_while_others_were_made_is_where_it_is():
 
 
 def test_links_of_operators_that_are_being_made_again_are_not_replaced():
-    """The host of such an operator may be back with it, and its feeder has the link under the name that an attempt has given it."""
+    """The host may be back with such an operator, while its feeder has the link under the name of a recovery attempt."""
     deployed = Deployed(tuple(SPECS.values()), LINKS, NODES)
     record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
     record.reported(OperatorReport(SOURCE, "running", "fra", links=((f"{FROM_SOURCE}+1", 0, 0, 0.0, 0.0),)))
@@ -490,14 +490,14 @@ def test_links_of_operators_that_are_being_made_again_are_not_replaced():
 
 
 def test_a_copy_that_waits_for_the_word_to_run_is_no_news():
-    """It had moved to rio, and was about to move back."""
+    """The operator had moved to rio and was about to move back to osl."""
     deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
     record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
     waits, moved = OperatorReport(MAP, "prepared", "osl", epoch=2), OperatorReport(MAP, "moved", "rio", epoch=1)
     assert news_of(record, waits, "osl", 0) is None
     assert news_of(record, moved, "osl", 0) == moved
     record.moved(MAP, "osl", 2)
-    assert news_of(record, waits, "osl", 2) == waits, "decided, and the word is under way"
+    assert news_of(record, waits, "osl", 2) == waits, "decided, and the message to run is under way"
     assert news_of(record, waits, "rio", 2) is None
 
 
@@ -514,16 +514,16 @@ def test_what_a_host_said_before_its_operator_left_and_came_back_is_no_news():
 
 
 def test_an_operator_whose_move_is_decided_gets_the_word_from_the_owner():
-    """The host that moved it may have crashed after it had told the owner, and has forgotten it after its restart."""
+    """The host that moved the operator may have crashed after it told the owner, and has forgotten the move after its restart."""
     deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
     record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
     waits = OperatorReport(MAP, "prepared", "rio", epoch=1)
-    assert not waits_for_word(record, waits, "rio"), "it may not move there after all"
+    assert not waits_for_word(record, waits, "rio"), "the move may still be abandoned"
     record.moved(MAP, "rio", 1)
     assert waits_for_word(record, waits, "rio")
     assert not waits_for_word(record, waits, "osl")
     assert not waits_for_word(record, OperatorReport(MAP, "running", "rio", epoch=1), "rio")
-    assert not waits_for_word(record, OperatorReport(MAP, "prepared", "rio", epoch=2), "rio"), "that is a later attempt"
+    assert not waits_for_word(record, OperatorReport(MAP, "prepared", "rio", epoch=2), "rio"), "epoch 2 is a later attempt"
 
 
 def test_an_operator_that_has_not_arrived_where_it_was_to_move_is_missing():
@@ -532,19 +532,19 @@ def test_an_operator_that_has_not_arrived_where_it_was_to_move_is_missing():
     record.moved(MAP, "osl", 2)
     moved = OperatorReport(MAP, "moved", "rio", epoch=1)
     assert news_of(record, moved, "osl", 2) == OperatorReport(MAP, "missing", "osl")
-    assert news_of(record, moved, "osl", 0) == moved, "asked before it was known to be there"
+    assert news_of(record, moved, "osl", 0) == moved, "asked before the move to osl was known"
     assert news_of(record, moved, "rio", 2) == moved
 
 
 def test_an_operator_that_is_heard_to_have_moved_to_a_failed_host_is_lost():
-    """No news of the failure comes any more."""
+    """The news of that failure came before and does not come again."""
     deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
     record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
     for operator, links in ((SOURCE, (FROM_SOURCE,)), (MAP, (TO_SINK,)), (SINK, ())):
         record.reported(OperatorReport(operator, "running", record.nodes[operator], links=tuple((link, 0, 0, 0.0, 0.0) for link in links)))
     gone = {"rio": MemberStatus.FAILED, "nyc": MemberStatus.FAILED}
     lose_unheard(record, gone.get)
-    assert record.lost == set(), "nyc has reported, whatever others say of it"
+    assert record.lost == set(), "nyc has reported, whatever others say"
     record.moved(MAP, "rio", 1)
     lose_unheard(record, gone.get)
     assert record.lost == {MAP}
@@ -567,7 +567,7 @@ def test_what_a_host_answers_that_has_departed_meanwhile_is_no_news():
     assert record.lost == {MAP}
     watching.ask(record, lambda record: None)
     answers["osl"](OperatorReports(reports=(report,)))
-    assert record.lost == set(), "asked since, it has answered: it is there"
+    assert record.lost == set(), "the host has answered a later question, so it is there"
 
 
 def test_where_the_rows_of_a_sink_begin_is_learnt_from_its_first_copy_alone():

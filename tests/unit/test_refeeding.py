@@ -26,7 +26,7 @@ LINK = LinkSpec(link_id(MAP, SINK, 0), MAP, SINK, 0, 1.0, 1.0)
 
 
 class Services:
-    """Messages that are answered one after the other."""
+    """Answers messages with these answers, one after the other."""
 
     def __init__(self, answers: list[Message | SbonError]) -> None:
         self.me: NodeId = "ams"
@@ -39,11 +39,11 @@ class Services:
         done(self._answers.pop(0))
 
     def tell(self, node: NodeId, message: Message) -> None:
-        """Nobody listens."""
+        """Does nothing."""
 
 
 def record(name: str | None) -> QueryRecord:
-    """Returns a query whose link has a name at its source, or is not there."""
+    """Returns a query whose link has this name at its source, or is missing there."""
     one = QueryRecord(Plan(QUERY, "k", "", SPECS, (LINK,)), Deployed(SPECS, (LINK,), {MAP: "fra", SINK: "nyc"}), "ams", 0.0)
     one.reported(OperatorReport(MAP, "running", "fra", links=() if name is None else ((name, 0, 0, 0.0, 0.0),)))
     one.reported(OperatorReport(SINK, "running", "nyc", received=((LINK.id, 0),)))
@@ -87,7 +87,7 @@ FED = LinkSpec(link_id(FIRST, SINK, 0), FIRST, SINK, 0, 1.0, 1.0)
 
 
 def fed_by_another_query(patience_s: float) -> QueryRecord:
-    """Returns a query whose sink is fed by an operator that is away, and whose own query has finished."""
+    """Returns a query whose sink is fed by an operator of another query; the operator is away, and its query has finished."""
     one = QueryRecord(Plan(QUERY, "k", "", SPECS[1:], (FED,)), Deployed(SPECS[1:], (FED,), {FIRST: "fra", SINK: "nyc"}), "ams", 0.0)
     one.health.healing.after_s = (0.0, patience_s)
     one.reported(OperatorReport(FIRST, "running", "fra", rows_out=90, links=((FED.id, 70, 60, 0.0, 0.0),)))
@@ -99,19 +99,19 @@ def fed_by_another_query(patience_s: float) -> QueryRecord:
 
 
 def test_a_link_from_an_operator_that_nobody_makes_again_ends_and_its_rows_are_counted_once():
-    """Its query has finished: no one would make it again, and the query that it still fed would stay degraded for ever."""
+    """The operator's own query has finished, so nobody makes it again; the query that it feeds would stay degraded for ever."""
     services, one = Services([LinkError("silent"), Done()]), fed_by_another_query(120.0)
     refeeding = Refeeding(services)
     for now, asked in ((10.0, 0), (100.0, 0), (130.0, 1), (132.0, 2), (134.0, 2)):
         refeeding.look(one, now)
-        assert len(services.asked) == asked, "its host might have come back with it"
+        assert len(services.asked) == asked, "the host might come back with the operator"
     assert all(isinstance(message, Refeed) and message.is_over and not message.gives for message in services.asked)
     one.settle()
     assert (one.state, one.losses.rows) == (QueryState.RUNNING, 20)
     assert "about 20 rows" in one.reason
     one.node_failed("fra")
     one.reported(OperatorReport(FIRST, "missing", "fra"))
-    assert not one.health.is_degraded, "it is not needed any more"
+    assert not one.health.is_degraded, "the operator is not needed any more"
     assert services.asked[-1].end.link == one.links[0]
 
 
@@ -137,7 +137,7 @@ def test_an_operator_that_comes_back_with_its_host_in_time_goes_on():
 
 
 def test_a_source_that_was_left_behind_with_two_operators_is_made_again(monkeypatch: pytest.MonkeyPatch):
-    """It would go on where it is, and the operators behind its consumer would leave out too much."""
+    """If the source went on where it is, the operators behind its consumer would leave out too many rows."""
     monkeypatch.setattr(Account, "has_begun_without", lambda self, link, links: True)
     services, one = Services([]), record(f"{LINK.id}+7")
     Refeeding(services).look(one, 0.0)

@@ -17,7 +17,7 @@ from sbon_testbed.reference.pages import FOLDER, PAGES
 
 ROOT = Path(__file__).parents[2]
 READERS = {"choice", "duration_us", "flag", "integer", "number", "optional", "required", "text", "words"}
-"""Methods of a statement's options that read the one that their first argument names."""
+"""Methods of a statement's options; the first argument names the option that they read."""
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))

@@ -1,4 +1,4 @@
-"""One pass of the re-fit: the least of a quadratic, also where the height must not fall below 0."""
+"""One pass of the re-fit finds the minimum of a quadratic, also where the height must not fall below 0."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ SCALE, ACROSS, PRIOR = 0.3, 0.1, 0.5
 
 
 def samples(seed: int, height_ms: float, count: int = 12):
-    """Peers, and round trips to a node at the origin whose height is not what it says."""
+    """Returns peers, and the round trips and weights of a node at the origin with this true height."""
     rng = np.random.default_rng(seed)
     peers = np.vstack([rng.normal(0, 50, (3, count)), rng.uniform(1, 5, count)])
     rtt_ms = np.maximum(np.linalg.norm(peers[:3], axis=0) + peers[3] + height_ms + rng.normal(0, 3, count), 1.0)
@@ -18,7 +18,7 @@ def samples(seed: int, height_ms: float, count: int = 12):
 
 
 def model(place, peers, rtt_ms, weight):
-    """The quadratic that one pass takes the errors for, as plainly as the module's docstring says it."""
+    """Returns the quadratic with which one pass approximates the errors, written as in the module's docstring."""
     x = np.array(place)
     away = x[:3, None] - peers[:3]
     distance = np.linalg.norm(away, axis=0)

@@ -1,4 +1,4 @@
-"""Where operators go whose host leaves: of those with room the one of least cost, and a late answer before none."""
+"""Hosts for operators whose own host leaves: the cheapest one with room, and a late answer rather than none."""
 
 import pytest
 
@@ -18,13 +18,13 @@ def view(**changes):
 
 
 def reports(slots=None, load=None, names="abcd"):
-    """Of candidates that have measured nothing: their coordinates count."""
+    """Returns reports of candidates that have measured nothing, so that their coordinates count."""
     return {name: CandidateReport(name, {}, (slots or {}).get(name, 1), (load or {}).get(name, 0.0)) for name in names}
 
 
 def test_the_least_network_usage_comes_first_whatever_it_saves():
     assert refuges(view(), reports(), LINE, NetworkUsage()) == ("a", "b", "c", "d")
-    assert refuges(view(), reports(names="d"), LINE, NetworkUsage()) == ("d",), "dearer than here, but it must go"
+    assert refuges(view(), reports(names="d"), LINE, NetworkUsage()) == ("d",), "dearer than here, but the operator must go"
 
 
 def test_who_has_no_room_for_all_of_it_and_the_host_itself_are_no_refuge():
@@ -46,7 +46,7 @@ def test_load_counts_by_its_weight():
 
 @pytest.mark.parametrize(("slack_ms", "first"), [(1000.0, "a"), (10.0, "c")])
 def test_within_a_delay_bound_if_that_can_be(slack_ms: float, first: str):
-    """At a, the way from the producer at d and back is 50 ms longer than here; at c, no way is."""
+    """On a, the path from the producer at d and back is 50 ms longer than here; on c, no path is longer."""
     neighbours = (*NEIGHBOURS[1:], Neighbour("a", 5000.0, True, "p", 0.0), Neighbour("d", 1000.0, True, "q", 0.0))
     found = refuges(view(neighbours=neighbours, delay_slack_ms=slack_ms), reports(), LINE, NetworkUsage())
 

@@ -56,7 +56,7 @@ def test_a_query_is_known_and_wanted_from_its_beginning_to_its_end():
     assert (register.knows(ONE), register.unwanted([ONE])) == (True, ())
 
     assert finish(register, record) == []
-    assert (register.knows(ONE), register.unwanted([ONE])) == (True, (ONE,)), "it is shown, but no host need serve it"
+    assert (register.knows(ONE), register.unwanted([ONE])) == (True, (ONE,)), "the query is shown, but hosts need not serve it"
 
 
 def test_whoever_has_taken_a_query_over_that_is_finished_learns_so_of_its_sink():
@@ -77,7 +77,7 @@ def test_whoever_uses_an_operator_of_a_query_that_has_finished_learns_that_it_is
     record.reported(OperatorReport(source, "finished", "a", rows_out=7, epoch=3))
     register.enter(record)
     missing = OperatorReport(source, "missing", "b")
-    assert register.as_known(missing).state == "moved", "it is where it was"
+    assert register.as_known(missing).state == "moved", "the operator is where it was"
     finish(register, record)
     over = register.as_known(missing)
     assert (over.state, over.node, over.epoch, over.rows_out) == ("over", "a", 3, 7)
@@ -133,14 +133,14 @@ def test_queries_are_found_by_id_name_former_id_and_short_id():
 
     assert register.find(ONE, no_name) is register.find("answers", no_name) is named
     assert register.find("ams.t0.07", no_name) is register.find("ams.t1.02", no_name) is plain
-    assert register.find("ams.t1", no_name) is None, "two begin so"
+    assert register.find("ams.t1", no_name) is None, "two ids begin so"
     finish(register, named)
     assert register.find("answers", no_name) is named
 
     left = make_record("ams.t0.07")
     left.specs.clear()
     register.running = {left.id: left, plain.id: plain}
-    assert register.find("ams.t0.07", no_name) is plain, "not what others use of it"
+    assert register.find("ams.t0.07", no_name) is plain, "not the rest of the former query that others use"
 
 
 def test_records_are_kept_over_a_restart_as_far_as_there_is_room():
@@ -208,4 +208,4 @@ def test_the_latest_ended_queries_are_kept_and_the_rows_of_fewer(monkeypatch):
 
     assert forgotten == records[:2]
     assert list(register.ended) == [record.id for record in records[2:]]
-    assert list(register.tails) == [records[4].id], "two of them would be above the limit"
+    assert list(register.tails) == [records[4].id], "two tails would exceed the limit"

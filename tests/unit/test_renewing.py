@@ -1,4 +1,4 @@
-"""Ends of links that are turned to an operator that begins anew, and sinks that find out what they had written."""
+"""Ends of links that turn to a new copy of an operator, and sinks that find out what they had written."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,7 +47,7 @@ def test_the_count_of_rows_made_is_that_of_the_last_acknowledgement_or_none():
 
 
 def test_both_ends_of_a_link_that_is_made_anew_know_that_rows_had_been_made_before():
-    """If they said 0 made and the target crashed, its next copy would leave out as many rows of the new link as had been taken."""
+    """If they said 0 and the target crashed, its next copy would skip as many rows of the new link as had been taken."""
     new = msgspec.structs.replace(LINK, id=f"{LINK.id}+1")
     source, target = (Instance(OperatorSpec(name, MapParams(None, None), (), None, None, ""), 0, State.RUNNING) for name in ("q.1", "q.2"))
     source.users.add(User("q", "ams"))
@@ -64,7 +64,7 @@ def test_both_ends_of_a_link_that_is_made_anew_know_that_rows_had_been_made_befo
     for gives in (False, True):
         refeed(operators, links, lambda operator: False, Refeed(query="q", lost=LINK.id, end=End(new, "a", ()), gives=gives), 1.0)
 
-    assert source.outputs[new.id].made_by_target is None, "it is not known until the target says so"
+    assert source.outputs[new.id].made_by_target is None, "unknown until the target tells"
     assert [target.inputs[new.id].acknowledgement(resume=False, passes=passes).made for passes in (False, True)] == [30, 30]
 
 
@@ -132,7 +132,7 @@ def test_a_sink_counts_what_it_has_written_and_removes_a_torn_row(tmp_path: Path
 
     first = opened("append")
     assert first.begun_at == 4
-    first._write(b"1\n2\n3", 2)  # and the machine goes off
+    first._write(b"1\n2\n3", 2)  # then the machine loses power
     again = opened("resume")
     assert again.rows_since(4) == 2
     assert path.read_text() == "v\n0\n1\n2\n"
@@ -156,7 +156,7 @@ def test_a_sink_leaves_out_what_its_former_copy_had_written_without_saying_so():
 
 @pytest.mark.parametrize(("written", "lost", "skipped", "lost_then"), [(25, 0, 0, 5), (25, 5, 0, 5), (28, 5, 3, 5), (24, 5, 0, 6)])
 def test_a_sink_counts_what_its_former_copies_had_taken_and_not_written(written: int, lost: int, skipped: int, lost_then: int):
-    """The living end of its link has given thirty rows that were acknowledged."""
+    """The living end of the sink's link has given thirty rows that were acknowledged."""
     instance = Instance(OperatorSpec("q.2", SinkParams("k", "file", ()), (), None, None, ""), 0)
     incoming = instance.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig(), 3, 30))
     instance.sink = SimpleNamespace(open=lambda: None, rows_since=lambda begun_at: written)  # type: ignore[assignment]
@@ -167,7 +167,7 @@ def test_a_sink_counts_what_its_former_copies_had_taken_and_not_written(written:
 
 
 def test_an_end_turns_to_an_operator_that_begins_anew_though_the_lost_one_was_never_told_who_feeds_it():
-    """The lost one cannot answer any more; the new one hears it from its home."""
+    """The lost operator cannot answer any more; the new copy hears from its home who feeds it."""
     instance = Instance(OperatorSpec("q.1", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
     output = instance.outputs[LINK.id] = Output(LINK, "a", 0, (), LinkSender(LINK.id, LinkConfig()), {"q"})
     output.told = False
@@ -183,7 +183,7 @@ def test_an_end_turns_to_an_operator_that_begins_anew_though_the_lost_one_was_ne
 
 
 def test_an_operator_ends_that_hears_of_a_source_which_has_nothing_more_to_send():
-    """It began anew while the source was away, and all that this had sent had been taken by the lost copy."""
+    """The operator began again while the source was away, and the lost copy had taken all that the source had sent."""
     instance = Instance(OperatorSpec("q.2", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
     incoming = instance.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig()))
     ends: Ends[Instance, Input, Output] = Ends(10)
@@ -198,7 +198,7 @@ def test_an_operator_ends_that_hears_of_a_source_which_has_nothing_more_to_send(
     instance.busy = True
     with pytest.raises(LocalProtocolError, match="still works on batches that came by"):
         asked()
-    assert (list(instance.inputs), advanced) == ([LINK.id], []), "it is asked again, and nothing has changed"
+    assert (list(instance.inputs), advanced) == ([LINK.id], []), "nothing has changed until it is asked again"
     instance.busy = False
     assert (asked().after, advanced) == (23, [(instance, WATERMARK_END)])
     asked()

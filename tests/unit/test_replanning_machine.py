@@ -56,7 +56,7 @@ def plan_of(sql: str, instances: int | None = None) -> Plan:
 
 
 class Change:
-    """A change from one instance to two, all messages answered as one likes."""
+    """A change from one instance to two; the test answers all messages."""
 
     def __init__(self) -> None:
         present = plan_of(WINDOW)
@@ -67,7 +67,7 @@ class Change:
         self.machine = Replanning(User(plan.query, "a"), self.other, self.nodes)
 
     def answer(self, actions: list[Any], *, before_us: int = 7_000_000) -> list[Any]:
-        """Answers all questions as they should be; returns what follows."""
+        """Answers all questions with success; returns the actions that follow."""
         found: list[Any] = []
         for action in actions:
             assert isinstance(action, Ask)
@@ -76,7 +76,7 @@ class Change:
         return found
 
     def until_crossing(self) -> Step:
-        """Returns the question to the sink where it crosses."""
+        """Runs the change until the sink is asked where it crosses; returns that step."""
         assert self.machine.begin() == [Note()]
         actions = self.machine.noted(None, 1.0)
         while actions != [Note()]:
@@ -123,7 +123,7 @@ def test_the_sink_is_asked_until_it_has_crossed_and_then_the_former_operators_en
     assert machine.next_wake() == 1.0 + PAUSE_S
     assert machine.wake(1.0 + PAUSE_S, frozenset("abc")) == [Ask(step)]
     assert machine.answered(step, LinkError("lost"), 2.0) == []
-    assert machine.answered(step, Crossing(at_us=17_000_001, has_crossed=True), 3.0) == [], "it is to be asked again first"
+    assert machine.answered(step, Crossing(at_us=17_000_001, has_crossed=True), 3.0) == [], "the sink must be asked again first"
     assert machine.wake(9.0, frozenset("abc")) == [Ask(step)]
     assert machine.answered(step, Crossing(at_us=17_000_001, has_crossed=False, is_ready=True), 9.0) == [Check()]
     assert machine.checked("c does not answer", 9.0) == []
@@ -263,7 +263,7 @@ def test_operators_that_have_moved_are_ended_where_they_are_and_hosts_that_are_g
     assert again.step.node == "d"
     assert change.machine.answered(again.step, LinkError("gone"), 1.0) == []
     assert change.machine.answered(there, LinkError("gone"), 1.0) == []
-    assert change.machine.wake(9.0, frozenset("b")) == [Ask(there)], "its operators stay: it must drop its links"
+    assert change.machine.wake(9.0, frozenset("b")) == [Ask(there)], "operators of b stay, so b must drop its links"
     assert change.machine.answered(there, Retired(), 9.0) == [Over()]
 
 

@@ -1,4 +1,4 @@
-"""The names of the overlay get to all agents."""
+"""The names of the overlay reach all agents."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def world() -> World:
 
 
 def entered(owner: str = "b") -> tuple[Entry, ...]:
-    """Names as another agent has them."""
+    """Returns names as another agent has them."""
     other = World()
     other.tables.catalog.put("view", "theirs", sql="SELECT 1", owner=owner, stamp=5, source=None, query=None)
     return tuple(other.tables.catalog.entries())

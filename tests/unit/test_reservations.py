@@ -20,7 +20,7 @@ def test_a_query_is_told_what_is_not_promised_to_others():
     assert room.reserve("a", wanted=3, free=5, now=0.0) == 5
     assert room.reserve("b", wanted=4, free=5, now=0.0) == 2
     assert room.held(0.0) == 5
-    assert room.reserve("a", wanted=3, free=5, now=1.0) == 3, "asked again, its own promise is not in its way"
+    assert room.reserve("a", wanted=3, free=5, now=1.0) == 3, "its own promise does not count against a"
     assert not room.fill("c", free=5, now=1.0)
 
 
@@ -66,7 +66,7 @@ def test_the_number_of_promises_is_bounded():
 
 
 class Host(RuleBasedStateMachine):
-    """Asks, decisions and operators in any order: promises and operators fit into the slots, and a promise is kept."""
+    """Questions, decisions and operators in any order: promises and operators fit into the slots, and promises are kept."""
 
     def __init__(self) -> None:
         super().__init__()

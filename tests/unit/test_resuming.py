@@ -27,7 +27,7 @@ def kept(*queries: KeptQuery, entries: tuple[Entry, ...] = (), peers: tuple[str,
 
 
 class World:
-    """Agent b, which has just started; what its file holds and how its queries fare is up to the test."""
+    """Agent b, which has just started; the test decides what its file holds and how its queries fare."""
 
     def __init__(self, saved: Kept | None = None, *others: str, joins: bool = False, inherits: bool = False, path: bool = True) -> None:
         self.host = FakeHost()
@@ -57,7 +57,7 @@ class World:
         self.written.append(kept)
 
     def resumed(self) -> list[str]:
-        """Ids of the queries that are being placed again."""
+        """Returns the ids of the queries that are being placed again."""
         return [given[0].id for given in self.runner.calls_of("run_again")]
 
     @property
@@ -281,7 +281,7 @@ def test_where_queries_are_taken_over_their_owners_are_asked_first(outcome: Outc
     assert bool(world.runner.calls_of("owned_elsewhere")) is (outcome is Outcome.ELSEWHERE)
     if outcome not in (Outcome.FREE, Outcome.ELSEWHERE):
         world.host.wait(60.0)
-        assert world.former.calls_of("claims")  # asked again
+        assert world.former.calls_of("claims")  # the owners are asked again
 
 
 def test_after_the_end_nothing_is_asked_and_nothing_runs() -> None:

@@ -45,7 +45,7 @@ KEPT = Kept(
 
 
 class Machine:
-    """A resumption and what it looks at."""
+    """A resumption, with the catalogue and the living agents that it looks at."""
 
     def __init__(self, *queries: KeptQuery, hear_s: float = 10.0, inherits: bool = False) -> None:
         self.catalog = Catalog()
@@ -171,7 +171,7 @@ def test_what_cannot_be_placed_is_tried_again_after_a_growing_pause():
     now, pauses = 0.0, []
     for _ in range(12):
         assert machine.resumed(now) == ["a.new.01"]
-        assert machine.resumed(now + 100.0) == []  # it is being tried
+        assert machine.resumed(now + 100.0) == []  # placing is being tried
         machine.machine.failed("a.new.01", "no room", now)
         due = machine.machine.next_wake(now)
         assert due is not None
@@ -288,7 +288,7 @@ def test_what_others_use_of_a_query_lives_on_if_nobody_keeps_it(dropped: bool, i
     machine = Machine(used, hear_s=0.0, inherits=inherits)
     assert machine.look(0.0) == [AskOwners({PLAIN.id: ()})]
     machine.machine.decided({PLAIN.id: Outcome.KEPT}, 1.0)
-    assert not any(isinstance(action, LiveOn) for action in machine.look(1.0)), "its keepers take it over"
+    assert not any(isinstance(action, LiveOn) for action in machine.look(1.0)), "the keepers take the query over"
     machine.machine.decided({PLAIN.id: Outcome.FREE}, 4.0)
     first, *others = machine.look(4.0)
     assert first == LiveOn((used,), frozenset())
@@ -310,9 +310,9 @@ def test_former_queries_of_this_agent_that_nobody_used_are_no_users_of_its_other
 def test_what_others_use_of_a_dropped_query_is_left_to_its_keepers_and_never_runs_anew(outcome: Outcome) -> None:
     dropped = msgspec.structs.replace(PLAIN, dropped=True)
     machine = Machine(dropped, hear_s=0.0, inherits=True)
-    assert machine.look(0.0) == [AskOwners({PLAIN.id: ()})], "its operators do not end before its keepers have been asked"
+    assert machine.look(0.0) == [AskOwners({PLAIN.id: ()})], "operators do not end before the keepers have been asked"
     machine.machine.decided({PLAIN.id: outcome}, 1.0)
     assert machine.look(1.0) == []
     assert [one.query for one in machine.machine.queries] == ([dropped] if outcome is Outcome.KEPT else [])
     assert (PLAIN.id in machine.machine.undecided) is (outcome is Outcome.KEPT)
-    assert Machine(dropped, hear_s=0.0).look(0.0) == [], "nobody else may have it"
+    assert Machine(dropped, hear_s=0.0).look(0.0) == [], "nobody else can have the query"

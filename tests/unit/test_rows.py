@@ -37,14 +37,14 @@ def test_a_large_batch_leaves_in_parts_that_together_are_the_batch() -> None:
     parts = rows.parts()
 
     assert [part.size_bytes <= PART_BYTES_MAX + 1000 for part in parts] == [True] * len(parts)
-    assert 4 <= len(parts) <= 5  # 16 MB
+    assert 4 <= len(parts) <= 5  # of 16 MB
     assert pl.concat([Rows.of_bytes(part.data(), part.rows, schema).frame() for part in parts]).equals(frame)
     assert rows.parts() is parts
     assert list(parts[0].parts()) == [parts[0]]
 
 
 def test_long_rows_that_lie_together_are_in_parts_of_their_own() -> None:
-    """Cut by the mean alone, one part would have all of them, and no frame would hold it."""
+    """Cut by the mean size alone, one part would have all long rows and fit into no frame."""
     schema = (Field("text", ColumnType.TEXT),)
     rows = Rows.of_frame(pl.DataFrame({"text": ["short"] * 100_000 + ["x" * 1_000_000] * 12}), schema)
 

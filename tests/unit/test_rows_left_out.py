@@ -1,4 +1,4 @@
-"""Why rows of files were left out, in words; how times may be written; columns of Parquet files."""
+"""Reasons, in words, why rows of files were left out; forms of times; columns of Parquet files."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -17,7 +17,7 @@ PEOPLE = columns(name="text", age="int", size="float", ok="bool", ts="time", res
 
 
 def read(path: Path, schema: Any = PEOPLE, **options: Any) -> tuple[list[Any], list[tuple[str, int]], Any]:
-    """Rows; sentences and counts; the source."""
+    """Returns the rows, the sentences about misfits with their counts, and the source."""
     stream: Any = source("file", schema, context(path.parent), path=path.name, **options)
     rows, _ = drain(stream)
     assert stream.dropped_rows == sum(kind.rows for kind in stream.misfits.told())

@@ -9,7 +9,7 @@ CONFIG = CoordinateConfig()
 
 
 def fill(rtts: list[float], interval_s: float = 5.0, config: CoordinateConfig = CONFIG) -> list[float]:
-    """Filtered RTT after each of the samples."""
+    """Returns the filtered RTT after each sample."""
     rtt_filter = RttFilter()
     return [rtt_filter.add(rtt, config, number * interval_s) for number, rtt in enumerate(rtts)]
 
@@ -42,7 +42,7 @@ def test_noise_around_one_level_is_no_shift():
 
 
 def test_a_seldom_probed_peer_is_not_judged_by_its_distant_past():
-    """Ten samples at one a minute would take eight minutes to show a change."""
+    """With a sample a minute, a window of ten would take eight minutes to show a change."""
     assert fill([50.0, 50.0, 50.0, 100.0, 100.0], interval_s=50.0)[-1] == 100.0
 
 
@@ -59,7 +59,7 @@ def test_settings_out_of_range_are_refused(field: dict[str, float]):
 
 
 def test_old_samples_stay_while_new_ones_agree_with_them():
-    """Probed once in two minutes: without the past, each sample's noise would be the RTT."""
+    """The peer is probed every two minutes: without old samples, the RTT would follow the noise of each sample."""
     assert fill([50.0, 58.0, 62.0, 55.0], interval_s=120.0) == [50.0, 50.0, 50.0, 50.0]
     assert fill([50.0, 58.0, 62.0, 55.0, 57.0], interval_s=120.0)[-1] == 55.0
 

@@ -1,4 +1,4 @@
-"""Noise of round trips, learnt from samples of the same peer and taken off where few samples cannot show it."""
+"""Noise of round trips, learnt from samples of the same peer and subtracted where a peer has few samples."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_nothing_is_taken_off_where_round_trips_are_exact():
 
 @pytest.mark.parametrize(("window", "bound"), [(1, 0.05), (2, 0.04), (4, 0.03), (10, 0.03)])
 def test_exponential_noise_of_a_tenth_does_not_lengthen_what_coordinates_rest_on(window: int, bound: float):
-    """Median over 200 peers of known RTT, each measured so often; a single sample lies 7 % above it."""
+    """Takes the median over 200 peers of known RTT, each measured `window` times. A single sample lies 7 % above the RTT."""
     rng = np.random.default_rng(3)
     memory = Memory(CoordinateConfig())
     # The noise is learnt from other peers, which are probed often.

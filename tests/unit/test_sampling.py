@@ -1,4 +1,4 @@
-"""A few rows of a query that never ran, sent through its operators: what that tells, and that nobody else notices."""
+"""Costs learnt by sending a few rows through the operators of a query that never ran, without any effect outside."""
 
 import socket
 from collections.abc import Callable
@@ -88,17 +88,17 @@ def test_rates_of_links_follow_from_shares_that_a_sample_told_but_not_from_those
 
     assert shares.keys() == {passing.signature}
     rows = rows_of(source, ROWS_MAX).head(ROWS_MAX).height
-    assert shares[passing.signature] == pytest.approx(1 / rows, rel=1e-3), "no row passed: less than one of them does"
+    assert shares[passing.signature] == pytest.approx(1 / rows, rel=1e-3), "no row passed, so one of all is assumed to pass"
     few = estimate(plan, shares=shares)
     assert few.links[1].rate_rows_per_s == pytest.approx(few.links[0].rate_rows_per_s / rows, rel=1e-3)
     assert known_shares(plan, lambda spec: by_rule_of(spec, 0.3)) == {}
 
 
 def test_few_rows_tell_no_costs():
-    """Opening a file of seven rows and the first call of an operator are not what each of its rows costs."""
+    """Opening a file of seven rows and the first call of an operator would distort the cost of a row."""
     assert told_of(plan_of(WINDOW), rows=7) == {}
     few = plan_of(WINDOW.replace("w > 2", "w > 1e9"))
-    assert len(told_of(few)) < len(told_of(plan_of(WINDOW))), "what is behind the filter got no rows"
+    assert len(told_of(few)) < len(told_of(plan_of(WINDOW))), "operators behind the filter got no rows"
 
 
 def test_no_batch_begins_after_the_time_is_over():
@@ -110,7 +110,7 @@ def test_no_batch_begins_after_the_time_is_over():
 
 
 class Explosion:
-    """An operator that gives many rows of each."""
+    """An operator that gives many rows for each row."""
 
     spread = 1
 
@@ -190,7 +190,7 @@ def test_answers_that_nobody_asked_for_or_that_cannot_be_are_dropped():
 
 
 class Apart:
-    """A host whose threads of their own run at once, or when told."""
+    """A host whose separate threads run at once, or when the test says so."""
 
     def __init__(self) -> None:
         self.waits, self.waiting = False, list[Callable[[], None]]()
@@ -274,6 +274,6 @@ def test_one_sample_is_taken_at_a_time_and_one_that_fails_tells_nothing(tmp_path
     host.waiting.pop()()
     assert found[0].costs
     host.waits = False
-    assert answer(sampling, ask(plan_of(FILTER))).costs, "the next one gets its turn"
+    assert answer(sampling, ask(plan_of(FILTER))).costs, "the next sample gets its turn"
     missing = plan_of("SELECT k, v FROM plain WHERE v > 1")
     assert answer(sampling, ask(missing)) == Sampled(), "there is no such file"

@@ -36,7 +36,7 @@ def evaluate(expression: Expression, frame: pl.DataFrame | None = None) -> list[
 
 
 def call(function: str, *arguments: Any) -> Any:
-    """Value of a call of literals."""
+    """Returns the value of a call with literal arguments."""
     trees = [argument if isinstance(argument, Literal) else literal(argument) for argument in arguments]
     (of_literals,) = evaluate(Call(function, tuple(trees)))
     return of_literals

@@ -1,4 +1,4 @@
-"""Searches and placements for latency: moves against evaluation anew, exhaustive search, pins, cores, budgets."""
+"""Searches and placements for latency: moves compared with a full evaluation, exhaustive search, pins, cores, budgets."""
 
 import itertools
 from typing import Any
@@ -21,7 +21,7 @@ def bursts(rng: np.random.Generator, operators: int, intervals: int = 8) -> Any:
 
 
 def worst_s(work: Any, node_of: Any, nodes: Nodes, already: Any = 0.0) -> float:
-    """Mace's worst case, anew."""
+    """Returns Mace's worst case, evaluated from scratch."""
     loads = np.vstack((work, np.broadcast_to(already, (len(nodes.cores), work.shape[1]))))
     return float(excess_s(loads, np.concatenate((node_of, np.arange(len(nodes.cores)))), nodes, WIDTH_S).max())
 
@@ -115,7 +115,7 @@ def test_draws_follow_capacities() -> None:
 
 
 def test_load_correlation_puts_bursts_that_alternate_together() -> None:
-    """Six operators burst in even intervals and six in odd ones: each of three nodes gets two of either, and all are alike."""
+    """Six operators burst in even intervals and six in odd ones. Each of three nodes gets two of each kind, so loads are equal."""
     work = np.array([[2.0, 0.0] * 5] * 6 + [[0.0, 2.0] * 5] * 6) + np.linspace(0, 0.01, 10)
 
     node_of, correlation = place_by_correlation(work, np.ones(3))

@@ -32,7 +32,7 @@ JOIN c ON a.k = c.k AND c.ts BETWEEN a.ts - INTERVAL '1 second' AND a.ts + INTER
 
 
 def query_of(sql: str, row_ns: dict[type, float], nodes: int = 1) -> PlacedQuery:
-    """A query all of whose operators are on one node, or by turns on several; a row costs so much by kind of operator."""
+    """Returns a query with all operators on one node, or in turn on several; `row_ns` has the cost of a row by kind of operator."""
     plan: Plan = planned(sql)
     books: Books = measured_books(msgspec.structs.replace(plan, operators=()))
     books.statistics.restore([known_costs(spec, 1e5, row_ns.get(type(spec.params), 1e3)) for spec in plan.operators], 20.0)
@@ -71,7 +71,7 @@ def test_the_plan_chosen_is_as_good_as_the_best_of_all_orders(sql: str, nodes: i
 
 
 def test_operators_of_other_queries_and_those_by_rule_stay_where_they_are() -> None:
-    """The dear filter is known, and would gain by an exchange with the join, which is a rule or runs for another query."""
+    """An exchange of the dear filter with the join would pay, but the costs of the join are by rule or it runs for another query."""
     dear = query_of(FILTERED, {MapParams: 1.5e7, JoinParams: 1e4})
     joins = frozenset(spec.id for spec in dear.plan.operators if isinstance(spec.params, JoinParams))
     rules = placed_query(Books("b"), dear.plan, dear.node_of, [], now=20.0).statistics

@@ -1,4 +1,4 @@
-"""What is taken from the environment that a service manager gives, and what is not believed."""
+"""Values taken from the environment that a service manager gives, and values that are not believed."""
 
 import os
 
@@ -27,7 +27,7 @@ def pauses_of(tmp_path, **environment) -> list[float]:
     manager.ready("one line\nno other")
     manager.close()
     manager.ready("nothing is sent any more")
-    assert environment == {}, "children would speak for us"
+    assert environment == {}, "child processes would speak for the agent"
     return loop.pauses
 
 

@@ -53,7 +53,7 @@ class World:
 
 
 class End:
-    """A stream handler that keeps what it is told, and when."""
+    """A stream handler that records its events with their instants."""
 
     def __init__(self, world):
         self.world, self.stream, self.log = world, None, []
@@ -262,7 +262,7 @@ def test_connecting_to_nobody_is_told_through_the_shaper(world):
 
 
 def test_peers_connect_through_the_shaper(world):
-    """Dialling 20 ms, hello there and back, finish and request there, reply back: five ways of 10 ms after the two of dialling."""
+    """Dialling takes two ways of 10 ms. Hello, hello back, finish with request, and reply take four more."""
     bob = Recorder(world.simulated.boot(1), "bob", address=(world.addresses[1][0], 8000))
     ada = Recorder(world.near, "ada", address=(world.addresses[0][0], 8000))
     world.near.set(Shape(delays_ms={"{}:{}".format(*bob.address): 10.0}))

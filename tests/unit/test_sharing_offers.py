@@ -1,4 +1,4 @@
-"""A host looks again when a query comes for an operator that was offered to it."""
+"""A host checks again whether an operator can be shared when a query comes to use it after an offer."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from sbon.wire.deployment import End, Use, User
 
 
 def test_an_operator_that_has_ended_since_it_was_offered_is_not_joined():
-    """Its rows have gone by: the query would end at once, with none."""
+    """Its rows have passed: the query would end at once, without rows."""
     running = SimpleNamespace(id="p.1", state=State.RUNNING, outputs={}, users={"p": "b"}, waiting=Waiting({}), movable=True)
     operators = SimpleNamespace(instances={"p.1": running}, me="a", room=SimpleNamespace(is_leaving=False))
     sharing = Sharing(operators, HostingConfig(), lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Two operators that differ in any one setting are two: sharing them would give one query the other's answers."""
+"""Operators that differ in any setting have two signatures: sharing them would give one query the other's answers."""
 
 from typing import Any, get_args
 
@@ -95,16 +95,16 @@ MEANINGS = [
     (ExchangeParams((K,), 2), {"keys": (X,), "turns": Turns("ts", 5, 6)}),
     (MergeParams("ts", ("k",)), {"order": ("x",), "hidden": ("k",), "choice": WindowChoice("a", "b", "c")}),
 ]
-"""One operator of each kind, and another value for each field that is not a number, a text or a truth."""
+"""One operator of each kind, and another value for each field that is not a number, a text or a boolean."""
 WITHOUT_MEANING = {
     *((JoinParams, "apart"), (WindowJoinParams, "apart"), (WindowParams, "begin_us"), (SessionParams, "begin_us"), (SinkParams, "name"))
 }
-"""Fields that follow from what feeds the operator, of which the signature tells; where a recovered window begins to answer, because
-behind that it answers as any other; and the name of a sink, which is never shared and costs what its like do."""
+"""Fields that are no part of the signature. `apart` follows from the operator's inputs, whose signatures are part of it. `begin_us` says
+where a recovered window begins to answer, not how. A sink is never shared, and its name does not change its costs."""
 
 
 def another(params: Params, name: str, given: dict[str, Any]) -> Any:
-    """Some other value of a field."""
+    """Returns another value for a field."""
     if name in given:
         return given[name]
     value = getattr(params, name)

@@ -1,4 +1,4 @@
-"""The virtual world's own rules: delays, faults, partitions, death, and that a seed says it all."""
+"""The virtual world's own rules: delays, faults, partitions, death, and runs that depend on the seed alone."""
 
 import hashlib
 
@@ -26,7 +26,7 @@ def listening(virtual, number):
 
 
 def opened(virtual, source, target):
-    """A stream between two fresh processes; both recorders and hosts."""
+    """Opens a stream between two fresh processes; returns the hosts and recorders of both ends."""
     (near_host, _), (far_host, far) = listening(virtual, source), listening(virtual, target)
     near = Recorder()
     near_host.connect(far.address, near)
@@ -213,7 +213,7 @@ def test_background_load_slows_work_and_shows_as_load():
 
 
 def chatter(seed):
-    """A fingerprint of a busy run: every callback with its instant and bytes."""
+    """Returns a fingerprint of a busy run: every callback with its instant and bytes."""
     digest = hashlib.sha256()
     virtual = world(5, seed=seed, network=NetworkConfig(loss=0.05, duplicate=0.05, reorder=0.1, split=0.5))
     parts = [listening(virtual, number) for number in range(5)]

@@ -1,4 +1,4 @@
-"""Numbers of instances that the planner chooses: for a rate, for a bound, and anew while a query runs."""
+"""Numbers of instances that the planner chooses: for a rate, for a bound, and again while a query runs."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +34,7 @@ BATCH_NS = 1e4
 
 
 def planned(select: str, rate: float = 100.0, bound: str = "", catalog: str = "") -> tuple[Plan, Build]:
-    """The plan of a sink with `instances = 'auto'` over a source of that rate on node b, and what plans it with other numbers."""
+    """Returns the plan of a sink with `instances = 'auto'` over a source on node b, and a function that plans it with other numbers."""
     text = catalog or (
         "CREATE SOURCE s (ts TIMESTAMP, k TEXT, v DOUBLE, WATERMARK FOR ts AS ts) "
         f"WITH (connector = 'datagen', nodes = 'b', rows_per_second = {rate});"
@@ -47,7 +47,7 @@ def planned(select: str, rate: float = 100.0, bound: str = "", catalog: str = ""
 
 
 def placed(plan: Plan, row_ns: float, cores: int = 4, hosts: int = 1) -> PlacedQuery:
-    """A plan on one node, which others could help; a row of an operator with keys costs `row_ns`, any other next to nothing."""
+    """Places a plan on node b, beside idle hosts. A row costs `row_ns` at an operator with keys, next to nothing at others."""
     books = Books("b")
     books.timed([KERNEL_REFERENCE_NS] * 9)
     names = ["b", "a", "c"][:hosts]
@@ -70,7 +70,7 @@ def number(row_ns: float, rate: float = 1000.0, bound: str = "", **given: Any) -
 
 
 def test_as_many_instances_as_the_rate_needs_with_room_to_spare() -> None:
-    """1,000 rows/s of 0.5 ms are half a core, of 0.72 ms 0.9 cores with a quarter more, of 1.5 ms 1.5 cores."""
+    """1,000 rows/s of 0.5, 0.9, 1.5 and 2.7 ms need 0.63, 1.1, 1.9 and 3.4 cores, with a quarter to spare."""
     assert [number(row_ns) for row_ns in (5e5, 9e5, 1.5e6, 2.7e6)] == [1, 2, 2, 4]
 
 
@@ -118,7 +118,7 @@ def test_costs_that_are_guesses_refuse_nothing() -> None:
 
 
 def _imagined(query: PlacedQuery) -> tuple[Any, Any]:
-    """Placement and executor of a plan that is placed as the query is."""
+    """Returns a placement that places plans as the query is placed, and an executor."""
 
     class Placing:
         def place(self, plan: Plan, done: Any, **_: Any) -> None:
@@ -180,7 +180,7 @@ def test_each_operator_has_a_number_of_its_own_and_what_follows_keeps_its_signat
 
     assert [len(one.operators) for one in dealt.sizings] == [1, 3]
     assert run(dealt).equals(run(plan))
-    assert build((2, 1)).operators[-2].signature == plan.operators[-2].signature, "costs and sharing of what follows are the same"
+    assert build((2, 1)).operators[-2].signature == plan.operators[-2].signature, "costs and sharing of later operators are the same"
     assert build((2, 1)).sizings[0].alone == next(one.signature for one in plan.operators if one.id == plan.sizings[0].operators[0])
 
 
@@ -240,7 +240,7 @@ def test_rows_that_a_pattern_holds_count_against_the_memory_of_its_node() -> Non
 
 
 def running(rate: float, row_ns: float) -> tuple[Plan, Any]:
-    """A query with two instances as they were planned for 1,500 rows/s, and the round of reports at another rate."""
+    """Returns a plan with two instances for 1,500 rows/s, and a round of reports at another rate."""
     _, build = planned(WINDOW, rate)
     plan = msgspec.structs.replace(
         build((2,)), sizings=(msgspec.structs.replace(build((2,)).sizings[0], rate_rows_per_s=1500.0, cores=1.5),)
@@ -252,7 +252,7 @@ def running(rate: float, row_ns: float) -> tuple[Plan, Any]:
 
 
 def minutes(resizing: Resizing, rate: float, seconds: int, begin_s: float = 0.0, row_ns: float = 1e6) -> None:
-    """Rounds of reports, one a second, at a rate; a plan is made whenever it is asked for."""
+    """Gives a round of reports every second, at a rate; makes a plan whenever one is asked for."""
     plan, reports = running(rate, row_ns)
     for second in range(seconds):
         if resizing.look(reports, begin_s + second):
@@ -272,13 +272,13 @@ def test_a_rate_that_doubles_for_a_minute_asks_for_more_instances_and_then_stays
     assert resizing.wanted == [4]
     assert resizing.reason == ("2 of window were planned for 1,500 rows/s, 3,000 rows/s come and need 4; `sbon replan` gives them to it")
     minutes(resizing, 2400.0, 300, 400.0)
-    assert resizing.wanted == [4], "a fifth less is still what was planned for"
+    assert resizing.wanted == [4], "a fifth less than planned changes nothing"
     minutes(resizing, 1400.0, 300, 800.0)
-    assert (resizing.wanted, resizing.reason) == ([2], ""), "what runs is enough again"
+    assert (resizing.wanted, resizing.reason) == ([2], ""), "the running instances suffice again"
     minutes(resizing, 650.0, 300, 1200.0)
-    assert resizing.wanted == [2], "one would do, but not with the room that a smaller number must have"
+    assert resizing.wanted == [2], "one instance would do, but without the room that a smaller number must have"
     minutes(resizing, 300.0, 300, 1600.0)
-    assert (resizing.wanted, resizing.reason) == ([1], ""), "too many are no reason to worry"
+    assert (resizing.wanted, resizing.reason) == ([1], ""), "too many instances are not reported"
 
 
 def test_a_rate_that_goes_up_and_down_within_a_minute_changes_nothing() -> None:

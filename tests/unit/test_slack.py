@@ -1,4 +1,4 @@
-"""The check before a change lengthens the ways of running queries."""
+"""The check before a change that lengthens paths of running queries."""
 
 import math
 
@@ -40,7 +40,7 @@ def test_what_shortens_the_ways_is_allowed_even_beyond_the_bound():
 def test_no_way_through_an_operator_grows_the_longest_by_more(
     inputs: list[tuple[float, float, float, bool]], outputs: list[tuple[float, float, float]]
 ):
-    """Against all ways one by one: delay upstream, in, out, delay downstream."""
+    """Compares with all paths one by one: delay upstream, in, out, delay downstream."""
     ways = [Way(True, here, there, delay if known else None) for here, there, delay, known in inputs]
     ways += [Way(False, here, there) for here, there, _ in outputs]
     before = max(i[2] + i[0] + o[0] + o[2] for i in inputs for o in outputs)

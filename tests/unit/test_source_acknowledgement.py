@@ -1,4 +1,4 @@
-"""When a source is told that its rows have been processed."""
+"""A source is told when its rows have been processed."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -56,7 +56,7 @@ def test_later_polls_wait_for_earlier_ones_and_are_told_together():
     world = World()
     world.poll(1, "x")
     world.poll(2, "y")
-    world.poll(3)  # all its rows have been left out
+    world.poll(3)  # all rows of this poll have been left out
     world.acknowledge("y", 1)
     assert world.told == []
     world.acknowledge("x", 1)

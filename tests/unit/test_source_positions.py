@@ -1,4 +1,4 @@
-"""Positions of sources are kept where everything is safe, with the rows that were made of exactly these."""
+"""Positions of sources are kept once all rows before them are safe, with the numbers of rows made of exactly these rows."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,7 @@ LINK = "q.0>q.1:0"
 
 
 class Source:
-    """A source with one output, and what it has been told to keep."""
+    """A source with one output, and the positions that it has been told to keep."""
 
     def __init__(self, *, passes: bool) -> None:
         self.kept: list[tuple[Any, ...]] = []
@@ -29,7 +29,7 @@ class Source:
         self.source = SimpleNamespace(places=SimpleNamespace(keep=lambda *told: self.kept.append(told)))
 
     def give(self, positions: SourcePositions, rows: int) -> None:
-        """Gives a batch; its place is the number of rows by then."""
+        """Gives a batch; its position is the number of rows so far."""
         self.sender.offered += 1
         self.sender.rows_offered += rows
         self.figures.rows_out += rows
@@ -40,7 +40,7 @@ class Source:
 def made(*, passes: bool) -> tuple[Source, SourcePositions]:
     source = Source(passes=passes)
     positions = SourcePositions(SimpleNamespace(now=lambda: source.now))  # type: ignore[arg-type]
-    source.give(positions, 5)  # the first batch begins the story: another copy may have given it
+    source.give(positions, 5)  # no position is kept for the first batch: another copy may have given it
     return source, positions
 
 
@@ -63,7 +63,7 @@ def test_a_position_has_the_rows_made_of_exactly_its_rows():
     assert source.kept == [(15, LINK, 15, (7, 6))]
     source.sender.safe, source.output.made = 4, (4, None)
     source.give(positions, 10)
-    assert len(source.kept) == 1, "nobody knows how many rows were made of these"
+    assert len(source.kept) == 1, "unknown how many rows were made of these"
 
 
 def test_rows_made_of_a_number_that_is_no_batch_of_a_poll_are_not_used():
@@ -94,7 +94,7 @@ def test_a_link_that_does_not_bring_all_rows_tells_no_position():
 
 
 def test_rows_that_a_target_had_made_before_a_crash_are_not_told_as_made_of_fewer():
-    """An operator leaves out what its target has had: until that is over, the target has made its rows of more than these."""
+    """An operator skips the rows that its target has had. Until then, the target has made its rows of more rows than these."""
     output: Any = SimpleNamespace(link=SimpleNamespace(id=LINK), by_origin=None, made=(5, 9), behind=(4,))
     for is_level, behind in ((True, (9, 4)), (False, ())):
         incoming: Any = SimpleNamespace(unsafe=Unsafe(), origin=SimpleNamespace(number=0))

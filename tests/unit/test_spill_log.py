@@ -1,4 +1,4 @@
-"""Batches on a real disk: they come back as they went, in files that go with them."""
+"""Batches on a real disk come back as they were written; their files are deleted with them."""
 
 import stat
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ class Rows(SimpleNamespace):
 
 @pytest.fixture
 def parent() -> Instance:
-    """A running operator with three consumers, each of a query of its own."""
+    """Returns a running operator with three consumers, each of another query."""
     made = Instance(OperatorSpec("q.1", UnionParams(), (), None, None, "s"), 0, State.RUNNING)
     made.watermark_us = made.watermark_out_us = 700
     for link in LINKS:
@@ -37,7 +37,7 @@ def parent() -> Instance:
 
 
 class Flow:
-    """Notes what is asked of it."""
+    """Records the calls that it gets."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []
@@ -66,7 +66,7 @@ def offer(output: Output, *watermarks_us: int) -> list[int]:
 
 
 def test_what_waits_at_a_multicast_is_not_safe_when_it_is_folded(parent: Instance):
-    """The link to it is gone by then, and a link that is gone counts as safe."""
+    """The link to the multicast is gone by then, and a link that is gone counts as safe."""
     parent.spec = OperatorSpec("q.1", MapParams(None, None), (), None, None, "s")
     feeding = LinkSpec("f", "q.0", "q.1", 0, 1.0, 8.0)
     incoming = parent.inputs["f"] = Input(feeding, "far", (), LinkReceiver("f", CONFIG))
@@ -110,7 +110,7 @@ def test_a_folded_multicast_gives_its_outputs_back_behind_what_waited_before_it(
     between = next(iter(relay.inputs))
     offer(parent.outputs[between], 800, 900)
     relay.inputs[between].receiver.accept(1)
-    relay.inputs[between].receiver.process(1, 1)  # the first of the two has gone through already
+    relay.inputs[between].receiver.process(1, 1)  # the first of the two batches has passed already
     flow = Flow()
 
     assert may_fold(parent, relay, CONFIG)

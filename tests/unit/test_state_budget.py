@@ -1,4 +1,4 @@
-"""The memory of operators' states on one host: who must end when it is used up, and when a state is measured."""
+"""The memory of operators' states on one host: which operator must end when it is used up, and when a state is measured."""
 
 from collections import deque
 
@@ -25,7 +25,7 @@ def test_the_largest_state_ends_when_all_together_exceed_the_limit():
     assert excess.operator == "b"
     assert "60.0 MB" in excess.reason
     assert "engine.memory_max" in excess.reason
-    assert budget.used_bytes == 41 * MB, "what has ended counts no more"
+    assert budget.used_bytes == 41 * MB, "ended operators do not count"
     assert budget.failed == 1
 
 
@@ -48,8 +48,8 @@ def test_a_state_is_measured_after_many_batches_or_many_bytes():
     assert not budget.is_due(63, 2**20 - 1)
     assert budget.is_due(64, 0)
     assert budget.is_due(1, 2**20)
-    assert StateBudget(2**40).is_due(1, 64 * 2**20), "however large the limit"
-    assert not StateBudget(1).is_due(1, 64 * 1024 - 1), "however small it is"
+    assert StateBudget(2**40).is_due(1, 64 * 2**20), "also with a large limit"
+    assert not StateBudget(1).is_due(1, 64 * 1024 - 1), "also with a small limit"
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,8 @@ def test_the_size_of_every_operators_state_is_near_what_its_snapshot_holds(name,
     parts = operator.parts()
     assert parts is not None
     held = sum(frame.estimated_size() for frame in parts.frames.values())
-    assert 0.75 * held <= size <= 4 * held + 2 * MB, "rows that wait to be aggregated are part of it, and may take less than their groups"
-    assert 0.95 * held <= held_bytes(operator) <= 4 * held + 2 * MB, "a snapshot has aggregated them"
+    assert 0.75 * held <= size <= 4 * held + 2 * MB, "includes rows that wait to be aggregated, which may take less than their groups"
+    assert 0.95 * held <= held_bytes(operator) <= 4 * held + 2 * MB, "the snapshot has aggregated all rows"
 
 
 def test_what_users_functions_hold_counts_too():
@@ -89,7 +89,7 @@ def test_what_users_functions_hold_counts_too():
     expected = 80_000 + 100_000 * (64 + 24 + 64) + 4 * MB
     assert 0.6 * expected < held_bytes(held) < 1.6 * expected, "one frame held three times counts once, a large dict by a sample"
     held.frames.append(held)
-    assert held_bytes(held) > 0, "a circle ends"
+    assert held_bytes(held) > 0, "measuring a circle ends"
 
 
 @pytest.mark.parametrize(

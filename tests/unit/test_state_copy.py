@@ -1,4 +1,4 @@
-"""A state in pieces, with the input that came meanwhile, is the state on the other host."""
+"""A state that is sent in pieces, with the input that came since, is the same state on the other host."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""What an agent remembers across restarts."""
+"""The file of what an agent remembers across restarts."""
 
 import pytest
 

@@ -17,7 +17,7 @@ def test_what_was_expected_holds_until_something_is_measured():
     assert rate.per_s == 80.0
     run(rate, 60, lambda second: 0.0, start=6)
 
-    assert rate.per_s == pytest.approx(80.0 * 54 / (54 + 60))  # a minute of silence: not yet half
+    assert rate.per_s == pytest.approx(80.0 * 54 / (54 + 60))  # after a minute of silence, not yet half of this
 
 
 def test_a_steady_stream_is_measured_as_it_is():

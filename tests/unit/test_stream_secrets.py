@@ -1,4 +1,4 @@
-"""What the keys of streams and datagrams depend on: on everything that they must, and no two are alike."""
+"""Keys of streams and datagrams depend on everything that they must depend on, and no two are alike."""
 
 from itertools import combinations
 
@@ -54,7 +54,7 @@ def test_each_half_of_a_datagram_s_nonce_changes_its_key_stream():
 
     for one, other in combinations([key_stream(nonce) for nonce in nonces] + [key_stream(bytes(24), ADA)], 2):
         assert one != other
-    # The first half makes the key, so that its change is not one of the cipher's nonce alone.
+    # The first half of the nonce changes the key, not only the cipher's nonce.
     assert KeyRing([CLUSTER])._one_time(CLUSTER, nonces[0]).encrypt(bytes(12), PLAIN_TEXT, b"") != KeyRing([CLUSTER])._one_time(
         CLUSTER, nonces[1]
     ).encrypt(bytes(12), PLAIN_TEXT, b"")

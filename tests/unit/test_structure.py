@@ -1,6 +1,6 @@
-"""The tree may not have some things, or must have less of them: circles of imports, large classes, protocol logic in `agent/`.
+"""Limits on the structure of the code: no circles of imports, no large classes, little protocol logic in `agent/`.
 
-The numbers and lists here may only shrink. Whoever makes one smaller writes the smaller one down.
+The numbers and lists here may only shrink. Lower them whenever the code needs less.
 """
 
 import ast
@@ -17,7 +17,7 @@ INPUT_OUTPUT = {
     *("shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time"),
     *("aiomqtt", "paho", "uvloop"),
 }
-"""Modules that reach outside; whoever imports one of them does I/O."""
+"""Modules that reach outside; a module that imports one of them does I/O."""
 WIRING = {
     "agent/assembly/access.py",
     "agent/assembly/execution.py",
@@ -37,7 +37,7 @@ WIRING = {
 }
 """Modules that connect the others, and the interface to the machine: they have no protocol logic."""
 LINES_WITHOUT_IO_MAX = 2_250
-"""In modules of `agent/` that do no I/O of their own: connectors, the engine's entry, requests of the command line."""
+"""Most lines in modules of `agent/` without I/O of their own: connectors, the engine's entry, requests of the command line."""
 WITHOUT_IO = {
     "agent/connectors/",
     "agent/control_requests.py",
@@ -49,7 +49,7 @@ WITHOUT_IO = {
     "agent/periodic.py",
     "agent/shutdown.py",
 }
-"""Folders and modules of `agent/` in which those lines are. Another one is protocol logic, and belongs into `sbon/`."""
+"""Folders and modules of `agent/` that may have these lines. Any other module without I/O belongs in `sbon/`."""
 METHODS_MAX = 25
 ATTRIBUTES_MAX = 20
 AGENT_LINES_MAX = 250
@@ -63,7 +63,7 @@ def does_io(path: Path) -> bool:
 
 
 def package_of(module: str) -> str:
-    """The folder that a module is in, for the overlay's three top folders; a module directly in one of them is a package of its own."""
+    """Returns a module's folder below one of the three top folders; a module directly in a top folder is a package of its own."""
     return ".".join(module.split(".")[:2])
 
 
@@ -79,7 +79,7 @@ def packages() -> dict[str, set[str]]:
 
 
 def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
-    """The sets of packages of which each reaches each other."""
+    """Returns the sets of packages that all reach each other."""
 
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
@@ -99,7 +99,7 @@ def test_packages_do_not_import_each_other_in_circles():
 
 
 def test_protocols_leave_the_agent():
-    """A module of `agent/` without I/O of its own is protocol logic or arithmetic, and belongs into `sbon/`."""
+    """A module of `agent/` without I/O of its own is protocol logic or arithmetic, and belongs in `sbon/`."""
     free = {
         path: len((ROOT / path).read_text(encoding="utf-8").splitlines())
         for path in modules("agent")
@@ -117,7 +117,7 @@ def test_no_class_knows_too_much():
 
 
 def test_the_agent_only_joins_its_parts():
-    """Whoever adds to it finds the part that the addition belongs to (`agent/assembly/`)."""
+    """An addition belongs in one of the parts (`agent/assembly/`)."""
     text = (ROOT / "agent/node.py").read_text(encoding="utf-8")
     statements = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Import | ast.ImportFrom)]
 
@@ -126,7 +126,7 @@ def test_the_agent_only_joins_its_parts():
 
 
 def test_the_overlay_imports_nothing_of_the_built_in_engine():
-    """An engine of another kind takes its place (`tests/simulation/test_another_engine.py`)."""
+    """Another kind of engine can take its place (`tests/simulation/test_another_engine.py`)."""
     outside = [path for path in modules("agent") if path.parts[1] != "engine"]
     found = {path.as_posix() for path in outside for name in source(path).needed if name.startswith("sbon_agent.engine")}
 

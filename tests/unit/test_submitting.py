@@ -22,7 +22,7 @@ SINK = "CREATE SINK out WITH (connector = 'discard') AS SELECT k FROM plain"
 
 
 class World:
-    """Agent b with the names of `tests.query_worlds`; what its queries and their placement do is up to the test."""
+    """Agent b with the names of `tests.query_worlds`; the test decides what its queries and their placement do."""
 
     def __init__(self) -> None:
         self.host = FakeHost()
@@ -42,7 +42,7 @@ class World:
         )
         self.register = Register("b")
         self.looked: list[set[str]] = []
-        """The names that there were whenever the record of a query was looked at."""
+        """The names in the catalogue at each look at the record of a query."""
         self.owned = Recorder(
             register=self.register,
             records=self.register.running,
@@ -79,7 +79,7 @@ class World:
         self.host.run()
 
     def begins(self, note: str = "") -> Any:
-        """The query that was placed runs; its placement has a note."""
+        """Lets the placed query run, with a note on its placement; returns its record."""
         plan, done = self.owned.pop("deploy").given
         ids = [spec.id for spec in plan.operators]
         specs = dict.fromkeys(ids[1:])
@@ -96,14 +96,14 @@ class World:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The answer to the only text so far."""
+        """The rows that answer the only submission so far."""
         [answer] = self.answers
         assert not isinstance(answer, SbonError), answer
         return list(answer)
 
     @property
     def refusal(self) -> SbonError:
-        """The error that answered the only text so far."""
+        """The error that answers the only submission so far."""
         [answer] = self.answers
         assert isinstance(answer, SbonError)
         return answer
@@ -183,7 +183,7 @@ def test_a_query_begins_and_the_answer_says_where_its_operators_are(world: World
     assert (row["query"], row["name"]) == ("b.new.1", "b.new.1")
     assert row["operators"][0] == {"id": next(iter(record.nodes)), "node": "a", "kind": "kind", "reused": True}
     assert not any(operator["reused"] for operator in row["operators"][1:])
-    assert not world.register.knows("b.new.1")  # the record is entered elsewhere
+    assert not world.register.knows("b.new.1")  # the code that deploys enters the record
 
 
 def test_a_query_that_is_refused_is_forgotten(world: World) -> None:
@@ -241,7 +241,7 @@ def test_a_sink_whose_name_was_taken_meanwhile_is_ended(world: World) -> None:
 
 
 def orphaned(world: World, *, gone: bool) -> None:
-    """The name out belongs to a query of agent a, whose home is gone or does not answer."""
+    """Gives the name out to a query of agent a, whose home is gone or does not answer."""
     world.tables.catalog.put("sink", "out", sql=SINK, owner="a", stamp=5, query="a.old.1")
     world.doubts = {"out": Doubt("a.old.1", "its home a has failed", gone=gone)}
 
@@ -412,7 +412,7 @@ def test_an_answer_says_what_it_is_about_and_what_the_planner_noted(world: World
     ask(world, SINK)
     place = world.placing.pop("place")
     place.done(placed(place.given[0]))
-    assert world.answers == []  # it is worked out on a thread
+    assert world.answers == []  # a thread works out the answer
     world.host.run()
     [answer] = world.answers
     assert (answer["query"], answer["rows"]) == ("b.new.1", "capacity")
@@ -421,7 +421,7 @@ def test_an_answer_says_what_it_is_about_and_what_the_planner_noted(world: World
 
 @pytest.fixture
 def profiled(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """An explanation of a query with a profile has begun."""
+    """Begins the explanation of a query with a profile; returns the world."""
     monkeypatch.setattr("sbon.cost.prediction.predict", lambda query: Recorder(explained=dict))
     monkeypatch.setattr("sbon.planning.healing.expected", lambda *given: {})
     world.submit("CREATE SOURCE quick (k TEXT) WITH (connector = 'file', path = 'm.csv', profile = '100/s')")

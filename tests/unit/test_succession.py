@@ -23,7 +23,7 @@ RUNS = OperatorReport(MAP, "running", "fra", epoch=3)
 
 
 def written() -> bytes:
-    """The record of the former owner, ams: a projection that may move, on fra, and a sink of nyc."""
+    """Returns the record of the former owner, ams: a projection on fra, which may move, and a sink on nyc."""
     one = QueryRecord(PLAN, Deployed(SPECS, (LINK,), {MAP: "fra", SINK: "nyc"}), "ams", 0.0)
     one.epochs.update({MAP: 3})
     return encode_content(one)
@@ -82,7 +82,7 @@ def test_a_new_owner_takes_over_without_the_farthest_agent_and_knows_at_once_wha
     asked = {node: done for node, message, done in services.asked if isinstance(message, Own)}
     assert asked.keys() == members.keys()
     asked["osl"](OperatorReports(reports=()))
-    one.told.add(Holder("nyc", 2))  # it was told once more, and has answered that
+    one.told.add(Holder("nyc", 2))  # nyc was told once more and has answered
     asked["nyc"](SILENCE if is_silent else OperatorReports(reports=()))
     assert not found, "the projection may be on rio"
     asked["fra"](OperatorReports(reports=(RUNS,)))

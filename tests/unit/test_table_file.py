@@ -75,7 +75,7 @@ def test_a_file_that_is_changing_is_looked_at_again_soon():
 def test_a_version_is_given_in_batches_and_its_end_lets_the_stream_go():
     versions = looking()
     versions.found(rows(1, 2, 3))
-    assert not versions.begins_look(100.0, WALL), "before all of it is given"
+    assert not versions.begins_look(100.0, WALL), "not before the whole version is given"
     given = [versions.give(0.0, 10) for _ in range(2)]
     number = round(WALL * 1e6)
     assert [polled.frame.rows() for polled in given if polled.frame is not None] == [

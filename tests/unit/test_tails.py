@@ -1,4 +1,4 @@
-"""What is kept of a query's rows for `sbon tail`."""
+"""Rows of a query that are kept for `sbon tail`."""
 
 import polars as pl
 

@@ -1,4 +1,4 @@
-"""What agents record on its way to the spool: bounded, counted, never in the way."""
+"""Records of agents on their way to the spool: bounded, counted, never in the way."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ SEVEN = datetime(2026, 11, 21, 7, 59, 58, tzinfo=UTC).timestamp()
 
 
 class Bench:
-    """Just enough of a host: time stands still until told, work waits until run."""
+    """A minimal host: time stands still and work waits until the test says otherwise."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -181,7 +181,7 @@ def test_close_writes_what_waits_and_takes_no_more(tmp_path):
 
 @pytest.mark.parametrize("begun_in_time", [False, True])
 def test_close_writes_what_a_thread_has_not_come_to(tmp_path, begun_in_time):
-    """Threads of a host that closes forget what they have not begun; one that begins late finds it done."""
+    """Threads of a closing host forget work that they have not begun; a thread that begins late finds the work done."""
     bench = Bench()
     telemetry = begun(TelemetryConfig(flush_interval_s=5), tmp_path, bench)
     telemetry.record(Probe("n7", 1.0, 1.0))

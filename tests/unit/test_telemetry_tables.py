@@ -22,7 +22,7 @@ SEVEN_US = int(datetime(2026, 11, 21, 7, tzinfo=UTC).timestamp()) * 1_000_000
 
 
 def values_of(annotation) -> st.SearchStrategy:
-    """Any value that a field may have."""
+    """Returns a strategy for all values that a field may have."""
     name = str(annotation)
     if "NoneType" in name or "None" in name:
         return st.none() | values_of(annotation.__args__[0])
@@ -78,7 +78,7 @@ def test_rows_come_back_from_the_spool_as_they_were(kind, data, tmp_path_factory
 
 
 def spooled(directory: Path, records, start: str = "00c0ffee", piece_bytes_max: int = 2**20) -> Path:
-    """A closed spool with these rows (time, row)."""
+    """Writes a closed spool with these rows (time, row); returns its folder."""
     spool = Spool(directory, "a:1", start, piece_bytes_max, 2**30)
     for number, (time_us, row) in enumerate(records, 1):
         spool.append([(time_us // HOUR_US, encode_line(time_us, number, row))])
@@ -112,7 +112,7 @@ def test_pieces_become_a_file_for_each_kind_and_hour(tmp_path):
 
 
 def test_writing_a_piece_again_changes_nothing(tmp_path):
-    """As after a writer that was killed before it could delete the piece."""
+    """A piece is written again if the writer was killed before it could delete the piece."""
     directory = spooled(tmp_path, [(SEVEN_US + i, Probe("n", float(i), 1.0)) for i in range(50)])
     (piece,) = (directory / "spool").iterdir()
     data = piece.read_bytes()

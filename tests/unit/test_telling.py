@@ -21,7 +21,7 @@ LINK = LinkSpec("q.1>q.2:0", "q.1~m", "q.2", 0, 1.0, 1.0, handed=1)
 
 
 class Directory:
-    """Keeps what is asked; the test answers."""
+    """Keeps the requests; the test answers them."""
 
     me = "here"
 

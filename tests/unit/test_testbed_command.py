@@ -73,7 +73,7 @@ def test_a_made_up_log_that_is_interrupted_leaves_nothing(tmp_path: Path) -> Non
     ],
 )
 def test_a_mistake_in_a_scenario_is_wrong_usage(written: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing has been started; in the file, the name and the duration come first."""
+    """Nothing is started. `written` begins at line 3 of the file, behind the name and the duration."""
     scenario = tmp_path / "wrong.toml"
     scenario.write_text(f'name = "wrong"\nduration_s = 5\n{written}\n')
 

@@ -1,4 +1,4 @@
-"""`sbon testbed deadlines`, small: what is in its result."""
+"""The result of a small run of `sbon testbed deadlines`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`sbon testbed mace`, small: what is in its result."""
+"""The result of a small run of `sbon testbed mace`."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_placement_compares_searches_at_equal_time(tmp_path: Path, capsys: pytes
         assert found[name]["worst_s"] == pytest.approx(values[-1])
         if name != "corr":
             assert values == sorted(values, reverse=True)
-    assert found["ours"]["worst_s"] < found["baseline"]["p5_s"]  # in its first pass, so at any speed of the machine
+    assert found["ours"]["worst_s"] < found["baseline"]["p5_s"]  # reached in the first pass, so at any speed of the machine
     assert "200 operators on 20 nodes" in capsys.readouterr().out
 
 

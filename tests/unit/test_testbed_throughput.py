@@ -1,4 +1,4 @@
-"""`sbon testbed throughput`, small: what is in its result."""
+"""The result of a small run of `sbon testbed throughput`."""
 
 import json
 from pathlib import Path

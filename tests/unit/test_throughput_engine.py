@@ -13,7 +13,7 @@ from tests.query_worlds import NODES, make_catalog
 
 
 def planned():
-    """The plan that an agent makes of the statement."""
+    """Returns the plan that an agent makes of the statement."""
     sources = ""
     for seed, (name, node) in enumerate(engine.SETUPS["optimised"].sources.items()):
         one, other = name
@@ -26,7 +26,7 @@ def planned():
 
 
 def kinds_from_sink(made):
-    """Kinds of operators, the sink first, along the way to the source `ab`."""
+    """Returns the kinds of operators on the path from the sink to the source `ab`."""
     by_id = {spec.id: spec for spec in made.operators}
     found, at = [], made.operators[-1]
     while True:

@@ -15,7 +15,7 @@ def trials(**config):
 
 
 def test_a_single_late_reply_is_no_saving():
-    """One candidate's neighbour answers once after three times the RTT: nothing is to be had there all the same."""
+    """A neighbour of one candidate answers once after three times the RTT, although the candidate saves nothing."""
     subject = trials(confirmations=4, noise_fraction=0.02)
 
     assert subject.mean([0.0, 0.6, 0.0, 0.0]) == pytest.approx(0.01)

@@ -1,4 +1,4 @@
-"""Batches of operators without state that are processed and not safe."""
+"""Batches of stateless operators that are processed but not safe."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_a_batch_of_which_nothing_is_made_is_as_safe_as_the_one_before() -> None
     unsafe.processed(mark(1, 10, ("x", 1)))
     for sequence in range(2, 100):
         unsafe.processed(mark(sequence, 10, ("x", 1)))
-    assert len(unsafe) == 1, "and costs no memory"
+    assert len(unsafe) == 1, "such batches cost no memory"
     assert unsafe.look(lambda one: False) is None
     unsafe.look(lambda one: True)
     assert unsafe.safe == 99
@@ -58,7 +58,7 @@ def test_a_copy_that_has_moved_calls_everything_safe_when_the_last_of_it_is() ->
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), max_size=40), st.integers(0, 80))
 def test_what_is_safe_leads_to_acknowledged_output_only(batches: list[tuple[int, int]], acknowledged: int) -> None:
-    """Each batch gives so many rows in so many batches; the output is acknowledged up to some number."""
+    """Each input batch gives some rows in some output batches; the output is acknowledged up to some number."""
     unsafe, offered, made = Unsafe[Given](), 0, 0
     history = [(0, 0)]
     for sequence, (rows, more) in enumerate(batches, 1):
@@ -96,7 +96,7 @@ def test_a_sender_keeps_what_is_processed_until_it_is_safe() -> None:
     assert not sender.is_settled
     assert sender.acknowledge(5, 8, 5)
     assert sender.is_settled
-    assert not sender.acknowledge(5, 8, 6), "safe before it is processed"
+    assert not sender.acknowledge(5, 8, 6), "no batch is safe before it is processed"
     assert not sender.acknowledge(5, 8, -1)
 
 

@@ -1,4 +1,4 @@
-"""What waits at the inputs of one operator: in which order it is taken, and why nothing is."""
+"""Batches that wait at the inputs of one operator: the order in which they are taken, and reasons to take none."""
 
 import math
 
@@ -15,7 +15,7 @@ CONFIG = LinkConfig()
 
 
 class Inputs:
-    """Two inputs of a join, and what waits there."""
+    """Two inputs of a join, and the batches that wait there."""
 
     def __init__(self) -> None:
         self.inputs = {}
@@ -76,9 +76,9 @@ def test_an_input_that_is_ahead_is_held_back_and_taken_up_again_without_a_furthe
 def test_an_input_is_held_back_for_another_only_as_long_as_that_one_may_come(join: Inputs):
     join.inputs["left"].watermark_us, join.inputs["right"].watermark_us = 900, 100
     join.waiting.align((10, 0), 10)
-    assert join.waiting.held_port is None, "no more rows are kept than may be"
+    assert join.waiting.held_port is None, "no more rows are kept than allowed"
     join.waiting.align((0, 11), 10)
-    assert join.waiting.held_port is None, "the input behind is the one that is waited for"
+    assert join.waiting.held_port is None, "the join waits for the input that is behind"
     join.inputs["right"].lost = True
     join.waiting.align((11, 0), 10)
     assert join.waiting.held_port is None

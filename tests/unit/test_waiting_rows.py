@@ -34,7 +34,7 @@ def test_rows_are_taken_once_in_order_of_arrival_and_the_others_wait(step: int):
 
 @pytest.mark.parametrize("takes", [[MANY - 10], range(MANY // 10, MANY - 9, MANY // 10 - 1)], ids=["at once", "little by little"])
 def test_a_few_rows_do_not_keep_the_texts_of_many(takes: Iterable[int]):
-    """By what the process takes: polars does not say whose memory a text is in."""
+    """Measures the memory of the process, because polars does not say whose memory a text is in."""
     before = psutil.Process().memory_info().rss
     several: list[Waiting] = []
     for _ in range(BLOCKS):

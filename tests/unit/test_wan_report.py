@@ -1,4 +1,4 @@
-"""What the router tells the testbed, and what a run says of its network."""
+"""Reports of the router to the testbed, and a run's report on its network."""
 
 import socket
 

@@ -16,7 +16,7 @@ TCP, UDP = 6, 17
 
 
 def packet(target, size=100, protocol=UDP, mark=0):
-    """An IPv4 packet as far as the router looks at it, with a mark in its last bytes."""
+    """Returns an IPv4 packet with the fields that the router reads, and a mark in its last bytes."""
     head = bytes([0x45, *[0] * 8, protocol, *[0] * 6]) + socket.inet_aton(ip_address(target))
     return (head + bytes(size))[: size - 4] + mark.to_bytes(4, "big")
 
@@ -28,7 +28,7 @@ def make_schedule(sites=3, delay_ms=10.0, plain=0, seed=1, **network):
 
 
 def arrivals(schedule, until_ns=10**18):
-    """All that arrives, as (instant, target, mark)."""
+    """Returns all packets that arrive, as (instant, target, mark)."""
     return [(due_ns, target, int.from_bytes(data[-4:], "big")) for due_ns, target, data in schedule.due(until_ns, 10**9)]
 
 
@@ -112,7 +112,7 @@ def test_jitter_has_the_asked_mean():
 
 
 def test_limited_path_sends_one_after_another_and_drops_the_tail():
-    """1000-byte packets at 1 MB/s leave one a millisecond; 4 wait beside the one that is on its way out."""
+    """At 1 MB/s, one packet of 1,000 bytes leaves each millisecond; 4 wait beside the one that is on its way out."""
     schedule = make_schedule(bandwidth_bytes_per_s=1e6, queue_bytes=4000)
     for mark in range(10):
         schedule.accept(0, packet(1, size=1000, mark=mark), now_ns=0)

@@ -1,4 +1,4 @@
-"""A host asks the homes of the queries that it serves which are over, and releases those."""
+"""A host asks homes which of the queries that it serves are over, and releases these."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from sbon.wire.replication import Unwanted
 
 
 class World:
-    """Host here with operators of queries of homes a and b."""
+    """Host `here`, with operators of queries whose homes are a and b."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any, Callable[[Any], None]]] = []
@@ -119,7 +119,7 @@ def test_whoever_has_kept_a_query_is_asked_for_its_end_when_its_owner_is_gone(wo
     world.wanted.ask()
     world.inherits, world.orphans = True, {"a.0000001.01", "b.0000001.02"}
     world.wanted.ask("b")
-    assert world.claims == [], "a home that is back says itself what is over"
+    assert world.claims == [], "a home that is back tells by itself which queries are over"
     world.wanted.ask()
     [(queries, done)] = world.claims
     assert queries == ["a.0000001.01", "b.0000001.02"]

@@ -1,4 +1,4 @@
-"""window_time is a window's last millisecond wherever it is named, and EMIT says what is done anyway or is refused."""
+"""window_time is a window's last millisecond wherever it is named. EMIT is refused unless it says what is done anyway."""
 
 import pytest
 

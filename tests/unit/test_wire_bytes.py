@@ -1,4 +1,4 @@
-"""Every message's bytes are what they have always been. A change here is one that agents of earlier versions do not understand."""
+"""The bytes of every message stay as they are. Agents of earlier versions do not understand changed bytes."""
 
 import types
 import typing
@@ -83,7 +83,7 @@ BOUNDED: dict[type, dict[str, float]] = {OperatorSpec: {"ports": 2}, Part: {"ind
 
 
 def example(kind: Any) -> Any:
-    """A value of a type, the same each time: every field filled, one item in every collection."""
+    """Returns a value of a type, the same each time: every field filled, one item in every collection."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return example(parts[0])

@@ -1,4 +1,4 @@
-"""No number, text or list of a message is without limits, and what is beyond them is refused whole."""
+"""Every number, text and list of a message has limits; a message beyond them is refused whole."""
 
 import math
 import typing
@@ -18,11 +18,11 @@ from sbon.wire.migration import Lock
 from sbon.wire.reports import UpstreamDelay
 
 CHECKED_ELSEWHERE = {"OperatorSpec", "Field", "Entry"}
-"""What plans and the catalogue check themselves (`sbon.query.limits`, `sbon.query.catalog`)."""
+"""Types that plans and the catalogue check themselves (`sbon.query.limits`, `sbon.query.catalog`)."""
 
 
 def unlimited(kind: Any, path: str, seen: set[type]) -> Iterator[str]:
-    """Paths of all that has no limit within a type."""
+    """Yields the paths within a type that have no limit."""
     match kind:
         case inspect.IntType(ge=low, le=high) | inspect.FloatType(ge=low, le=high):
             if low is None or high is None:
