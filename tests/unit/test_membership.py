@@ -1,4 +1,4 @@
-"""Membership: one machine at a time; its parts are in `test_membership_parts`."""
+"""The membership machine of one agent; tests of its parts are in `test_membership_parts`."""
 
 import msgspec
 import numpy as np
@@ -323,7 +323,7 @@ def test_strangers_are_asked_for_their_table_but_not_too_often():
 
 
 def test_our_own_name_of_another_process_is_outbid_three_times_a_minute():
-    """A limit for ever, not per minute, would give the name up at the fourth claim."""
+    """With a limit for all time instead of per minute, the fourth claim would win the name."""
     machine = joined()
     for now, outbid in ((1.0, True), (2.0, True), (3.0, True), (4.0, False), (60.5, False), (61.5, True)):
         before = machine.incarnation
@@ -366,7 +366,7 @@ def test_settings_can_change_while_it_runs():
 
 
 def test_a_suspect_is_called_before_it_is_declared_failed_and_its_answer_clears_it():
-    """Gossip misses one member in a few thousand: without the call, that member would declare a suspect failed that has objected."""
+    """Gossip misses one member in a few thousand: that member would miss the suspect's objection and declare it failed."""
     machine = joined(interval_s=1000.0, suspicion_s=2.0)
     gossip(machine, Suspect("b", 0, "c"), name="c", now=10.0)
     run_to(machine, 11.49)

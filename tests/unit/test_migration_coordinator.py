@@ -113,7 +113,7 @@ def test_every_event_in_every_phase_does_what_the_table_says(event: str, phase: 
     ],
 )
 def test_each_step_belongs_to_one_phase(event: str, phase: Phase):
-    """The list does not come from the table, so that a mistake in the table shows."""
+    """The list is written independently of the table, so that a mistake in the table shows."""
     assert [one for one in Phase if TABLE.takes(one, event)] == [phase]
 
 

@@ -63,7 +63,7 @@ class World:
 
 
 class Old(World):
-    """Host old, from which q.1 moves to new; up feeds it, it feeds down, and owner has its query."""
+    """Host old, from which q.1 moves to new; up feeds q.1, q.1 feeds down, and owner has the query."""
 
     def __init__(self) -> None:
         super().__init__("old")

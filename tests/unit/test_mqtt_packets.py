@@ -1,4 +1,4 @@
-"""Packets of MQTT 5 as a subscriber reads them; the client library's own reading is the twin."""
+"""Packets of MQTT 5 as a subscriber reads them, compared with the client library's reading."""
 
 import contextlib
 import socket

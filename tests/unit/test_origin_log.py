@@ -73,7 +73,7 @@ def test_the_log_stays_for_an_agent_that_comes_back_and_goes_with_the_query(tmp_
     again = opened(tmp_path, kind)
     assert (again.rows_since(sink.begun_at), again.rows_by_origin) == (1, {FIRST: 1})
     getattr(again, "finish", bool)()
-    assert log_of(tmp_path, kind).exists(), "its host may crash before the query has ended"
+    assert log_of(tmp_path, kind).exists(), "the host may crash before the query has ended"
     again.close()
     assert not log_of(tmp_path, kind).exists()
 

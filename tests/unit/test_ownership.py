@@ -233,7 +233,7 @@ def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
 
 
 def test_an_owner_that_is_cut_off_and_promises_its_query_keeps_the_record() -> None:
-    """The keeper with the promise may get no majority. Without the record, nobody would own the query, and keepers would end it."""
+    """The keeper with the promise may get no majority. Without the record, nobody would own the query, and it would count as ended."""
     one = Agent(AMS, *TRIO)
     one.begin()
     one.ownership.look(one.register.running[QUERY])
@@ -357,7 +357,7 @@ def test_an_owner_goes_on_above_an_epoch_of_its_own_under_which_a_keeper_has_a_v
 
 
 def test_a_holder_takes_no_version_under_the_epoch_of_another_owner() -> None:
-    """The holder has neither promised nor a record: it has only heard who owns the query."""
+    """The holder has not promised and has no record: it has only heard who owns the query."""
     one = Agent(NYC, *TRIO, RIO)
     one.register.owners.heard(QUERY, Owner("rio", RIO.boot, 2))
     assert one.says(Keep(record=Record(QUERY, 2, 9, AMS, (TRIO,), b""))) == HolderSays(granted=False, epoch=2, owner=RIO)

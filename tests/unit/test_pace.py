@@ -1,4 +1,4 @@
-"""Replays at the pace of event times, and parts that are read beside each other."""
+"""Replays at the pace of event times, and the order of parts that are read at the same time."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Places for unfinished handshakes, and how often log lines may be written."""
+"""Limits on unfinished handshakes and on the rate of log lines."""
 
 import pytest
 

@@ -51,7 +51,7 @@ class World:
         return {given[0]: given[5:7] for given in self.candidate_questions.calls_of("ask")}
 
     def answer(self, *silent: str, **reports: dict[str, Any]) -> None:
-        """Answers all questions until none is left: five free slots, unless `reports` says otherwise."""
+        """Answers all questions with five free slots, unless `reports` says otherwise; `silent` nodes do not answer."""
         while questions := self.candidate_questions.calls_of("ask"):
             node = questions[0][0]
             report = CandidateReport(**{"node": node, "rtts_ms": {}, "free_slots": 5} | reports.get(node, {}))

@@ -70,7 +70,7 @@ def test_rows_that_wait_on_a_link_when_it_breaks_are_lost_with_it():
     """A link that nobody takes from is full when it is given up: its target has not taken the rows on it."""
     old, new = LinkSpec("old", "a", "b", 0, 1.0, 1.0), LinkSpec("new", "a", "b", 0, 1.0, 1.0)
     losses, target = Losses(), OperatorReport("b", "running", "m", received=(("old", 60),))
-    # 30 rows had gone to others before the link was there
+    # a had given 30 rows to others before the link existed
     losses.look([old], {"a": OperatorReport("a", "running", "n", rows_out=130, links=(("old", 100, 60, 0.0, 0.0),)), "b": target})
     losses.look([old], {"a": OperatorReport("a", "running", "n", rows_out=150), "b": target})
     losses.refed(old, new)

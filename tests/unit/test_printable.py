@@ -1,4 +1,4 @@
-"""Text of others on terminals and in logs."""
+"""Text from others is made printable for terminals and logs."""
 
 import json
 

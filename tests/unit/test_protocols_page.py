@@ -53,7 +53,7 @@ class Dialler:
         self._sent = self._taken = 0
 
     def take_hello(self, data: bytes) -> bytes:
-        """Derives the keys from the acceptor's hello; returns what follows it."""
+        """Derives the keys from the acceptor's hello; returns the bytes after the hello."""
         assert data[:5] == b"sbon\x03"
         size = 8 + struct.unpack(">H", data[6:8])[0]
         secret = self._private.exchange(X25519PublicKey.from_public_bytes(data[size - 32 : size])) + KEY

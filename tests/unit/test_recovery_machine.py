@@ -1,4 +1,4 @@
-"""The recovery of a query's lost operators, stepped through without a world."""
+"""The recovery of a query's lost operators, stepped through without a network."""
 
 from types import SimpleNamespace
 from typing import Any

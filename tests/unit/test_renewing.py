@@ -47,7 +47,7 @@ def test_the_count_of_rows_made_is_that_of_the_last_acknowledgement_or_none():
 
 
 def test_both_ends_of_a_link_that_is_made_anew_know_that_rows_had_been_made_before():
-    """If they said 0 and the target crashed, its next copy would skip as many rows of the new link as had been taken."""
+    """If the ends said 0 and the target crashed, its next copy would skip as many rows of the new link as had been taken."""
     new = msgspec.structs.replace(LINK, id=f"{LINK.id}+1")
     source, target = (Instance(OperatorSpec(name, MapParams(None, None), (), None, None, ""), 0, State.RUNNING) for name in ("q.1", "q.2"))
     source.users.add(User("q", "ams"))

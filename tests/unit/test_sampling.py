@@ -88,7 +88,7 @@ def test_rates_of_links_follow_from_shares_that_a_sample_told_but_not_from_those
 
     assert shares.keys() == {passing.signature}
     rows = rows_of(source, ROWS_MAX).head(ROWS_MAX).height
-    assert shares[passing.signature] == pytest.approx(1 / rows, rel=1e-3), "no row passed, so one of all is assumed to pass"
+    assert shares[passing.signature] == pytest.approx(1 / rows, rel=1e-3), "no row passed, so one of all rows is assumed to pass"
     few = estimate(plan, shares=shares)
     assert few.links[1].rate_rows_per_s == pytest.approx(few.links[0].rate_rows_per_s / rows, rel=1e-3)
     assert known_shares(plan, lambda spec: by_rule_of(spec, 0.3)) == {}

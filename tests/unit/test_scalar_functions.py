@@ -1,4 +1,4 @@
-"""Expressions that travelled as data compute what the table of functions says, and nonsense is refused."""
+"""Expressions sent as data compute what the table of functions says, and nonsense is refused."""
 
 import math
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Scenario files: what they may say, and how mistakes are named."""
+"""Scenario files: their contents, and messages about mistakes in them."""
 
 import pytest
 

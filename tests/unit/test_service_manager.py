@@ -11,7 +11,7 @@ from sbon_agent.service_manager import ServiceManager
 
 
 class Loop:
-    """Notes timers."""
+    """Records the pauses of timers."""
 
     def __init__(self):
         self.pauses = []

@@ -1,4 +1,4 @@
-"""A shell carries out what its machine wants, in order, and wakes it when it asks to be woken."""
+"""A shell carries out the actions of its machine, in order, and wakes the machine when it asks for it."""
 
 from collections.abc import Callable
 

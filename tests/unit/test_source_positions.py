@@ -94,7 +94,7 @@ def test_a_link_that_does_not_bring_all_rows_tells_no_position():
 
 
 def test_rows_that_a_target_had_made_before_a_crash_are_not_told_as_made_of_fewer():
-    """An operator skips the rows that its target has had. Until then, the target has made its rows of more rows than these."""
+    """An operator skips the rows that its target has had. Until then, the target's counts may cover more rows than these."""
     output: Any = SimpleNamespace(link=SimpleNamespace(id=LINK), by_origin=None, made=(5, 9), behind=(4,))
     for is_level, behind in ((True, (9, 4)), (False, ())):
         incoming: Any = SimpleNamespace(unsafe=Unsafe(), origin=SimpleNamespace(number=0))

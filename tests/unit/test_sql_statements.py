@@ -1,4 +1,4 @@
-"""What CREATE and DROP say, and the small readers of spans and times."""
+"""Parsing of CREATE and DROP, and the readers of spans and times."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Rates for placement: steady where rows come in bursts, and the plan's before there are any."""
+"""Rates for placement: steady although rows come in bursts, and the plan's rates before any rows come."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Columns of structs: what sources take, what sinks write, and expressions between the two."""
+"""Columns of structs: values that sources take and sinks write, and expressions on structs."""
 
 import json
 from pathlib import Path

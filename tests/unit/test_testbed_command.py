@@ -1,4 +1,4 @@
-"""`sbon testbed` as it is typed, wrongly too."""
+"""The command `sbon testbed`, with right and wrong arguments."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Arrays taken apart: plans, bounds, and what a host refuses."""
+"""UNNEST of arrays: plans, bounds, and what a host refuses."""
 
 import polars as pl
 import pytest

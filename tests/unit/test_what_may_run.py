@@ -52,7 +52,7 @@ def test_the_rest_of_a_batch_needs_credit_also_where_the_operator_is_about_to_mo
 
 
 def test_what_a_finished_operator_gets_once_more_is_acknowledged() -> None:
-    """Its source was made again for another consumer, and would wait for ever for credit of the finished one."""
+    """The source was made again for another consumer, and would wait for ever for credit of the finished operator."""
     processed: list[Any] = []
     Execution._look_at(execution(processed), instance(State.FINISHED, batches=("first", "second")))
     assert processed == ["first", "second"]
