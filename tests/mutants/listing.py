@@ -1,4 +1,4 @@
-"""The deliberate bugs, as data: `*.toml` beside this file, by area."""
+"""Reads the deliberate bugs: `*.toml` beside this file, one file per area."""
 
 import fnmatch
 import tomllib
@@ -16,32 +16,32 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str
     """Unique; `area/` is put before it."""
     file: str
-    """From the top of the checkout."""
+    """Path from the top of the checkout."""
     old: str
     """Text that occurs exactly once in the file."""
     new: str
-    """What stands there instead."""
+    """Text that replaces it."""
     tests: tuple[str, ...]
     """Files or node ids for pytest; at least one of their tests must fail."""
     why: str
-    """What would go wrong with this bug."""
+    """The consequence of this bug."""
     may_hang: bool = False
-    """Tests that take longer than `seconds` have noticed it, too."""
+    """True: tests that take longer than `seconds` have noticed the bug."""
     seconds: float = 240.0
-    """Longest time for its tests on a machine that does nothing else."""
+    """Longest time for its tests on an otherwise idle machine."""
 
     def apply(self, text: str) -> str | None:
-        """The file with the bug; None where the mutant is stale."""
+        """Returns the file's text with the bug; None if the mutant is stale."""
         return text.replace(self.old, self.new) if self.old and self.old != self.new and text.count(self.old) == 1 else None
 
 
 def read_mutants(folder: Path = FOLDER) -> list[Mutant]:
-    """All mutants, in order of their files.
+    """Returns all mutants, in order of their files.
 
     Raises
     ------
     ValueError
-        A file is not as it must be, or two mutants have one name.
+        A file is invalid, or two mutants have the same name.
     """
     found: list[Mutant] = []
     for path in sorted(folder.glob("*.toml")):
@@ -57,7 +57,7 @@ def read_mutants(folder: Path = FOLDER) -> list[Mutant]:
 
 
 def chosen(mutants: Sequence[Mutant], patterns: Sequence[str]) -> list[Mutant]:
-    """Mutants whose name or area is, or matches, one of the patterns; without patterns all.
+    """Returns mutants whose area equals a pattern, or whose name matches one; all mutants without patterns.
 
     Raises
     ------

@@ -1,13 +1,13 @@
 """`make mutants`: applies deliberate bugs one by one to copies of the tree, and fails for each that no test notices.
 
-    every test named by a mutant, without any bug --- one fails ------> unusable: nothing can be said
-    for each mutant: its text is not there exactly once --------------> stale
+    tests of all mutants, without any bug: one fails -----------------> the run ends: no mutant can be judged
+    for each mutant: its old text does not occur exactly once --------> stale
                      one of its tests fails --------------------------> noticed
                      all pass ----------------------------------------> lives
-                     they take too long ------------------------------> noticed if the mutant says so, else hangs
+                     they take too long ------------------------------> noticed if may_hang, else hangs
                      all are skipped, or there are none --------------> skipped, broken
 
-The checkout itself is never written to: each worker has a copy of it in a temporary folder, and puts the file back after each mutant.
+The checkout is never changed: each worker has a copy of it in a temporary folder, and restores the file after each mutant.
 """
 
 import argparse
@@ -32,15 +32,15 @@ from tests.mutants.listing import Mutant, chosen, read_mutants
 
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "demo-out", "*-report")
-"""What copies of the tree do without."""
+"""Files that copies of the tree leave out."""
 WHOLE_S_MAX = 1800.0
-"""Longest time for all the tests without a bug."""
+"""Longest time for a worker's share of the tests without a bug."""
 NO_TESTS = 5
 """pytest's exit code where no test was collected."""
 
 
 class Outcome(Enum):
-    """What became of a mutant."""
+    """The outcome of a mutant."""
 
     NOTICED = "noticed"
     LIVES = "LIVES"
@@ -51,7 +51,7 @@ class Outcome(Enum):
 
 
 GOOD = (Outcome.NOTICED, Outcome.SKIPPED)
-"""Outcomes that do not make the run fail. Skipped tests need what this machine has not; the summary names them."""
+"""Outcomes that do not make the run fail. Skipped tests need software that this machine lacks; the summary lists their mutants."""
 
 
 class Result(NamedTuple):
@@ -61,18 +61,18 @@ class Result(NamedTuple):
     outcome: Outcome
     seconds: float
     said: str
-    """The test that noticed, or what is wrong."""
+    """The test that noticed the bug, or the problem."""
 
 
 class Interrupted(Exception):  # noqa: N818 - no error
-    """Ctrl-C, or the run has ended: whatever runs is to end."""
+    """The run was interrupted or has ended: its tests must stop."""
 
 
 class Tree:
     """One worker's copy of the checkout."""
 
     _stamps = itertools.count(int(time.time()))
-    """Modification times, all different: compiled files are told from outdated ones by whole seconds and size."""
+    """Distinct modification times: Python recognises outdated compiled files by whole seconds and size."""
 
     def __init__(self, root: Path, copy: Path, stop: threading.Event) -> None:
         self.root = copy
@@ -80,7 +80,7 @@ class Tree:
         shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
 
     def test(self, tests: Sequence[str], seconds: float, *options: str) -> tuple[int | None, str]:
-        """pytest's exit code, None after `seconds` (longer on a busy machine), and what it printed.
+        """Runs tests; returns pytest's exit code, None after `seconds` (longer on a busy machine), and its output.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Tree:
             finally:
                 code = process.poll()
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # what tests left behind goes, too
+                    os.killpg(process.pid, signal.SIGKILL)  # also ends processes that tests left behind
                 process.wait()
             if self._stop.is_set():
                 raise Interrupted
@@ -111,7 +111,7 @@ class Tree:
 
     @contextlib.contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[bool]:
-        """The tree with the bug in it; false, and nothing changed, where the mutant is stale."""
+        """Applies the bug to the tree, then restores it. Yields false, with the tree unchanged, if the mutant is stale."""
         path = self.root / mutant.file
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         changed = mutant.apply(text)
@@ -131,7 +131,7 @@ class Tree:
 
 
 def waiting() -> float:
-    """Returns how many processes want each core, at least 1: where other work runs, tests may take as much longer."""
+    """Returns the number of runnable processes per core, at least 1. Tests may take longer by this factor."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -153,7 +153,7 @@ def try_mutant(tree: Tree, mutant: Mutant) -> Result:
 
 
 def judge(mutant: Mutant, code: int | None, said: str) -> tuple[Outcome, str]:
-    """What an exit code of pytest, and its words, mean for a mutant."""
+    """Returns a mutant's outcome and a text, from pytest's exit code and output."""
     lines = [line for line in said.splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "nothing printed"
     if code is None:
@@ -170,14 +170,14 @@ def judge(mutant: Mutant, code: int | None, said: str) -> tuple[Outcome, str]:
 
 
 def run(root: Path, mutants: Sequence[Mutant], workers: int, say: Callable[[str], None], *, check_first: bool = True) -> list[Result]:
-    """Tries all mutants in copies of a tree, `workers` at a time; a result for each, in order.
+    """Tries all mutants in copies of a tree, `workers` at a time; returns a result for each, in order.
 
     Raises
     ------
     RuntimeError
         The tests fail without any bug.
     KeyboardInterrupt
-        And nothing is left behind.
+        The user has pressed Ctrl-C; no process or copy is left behind.
     """
     stop = threading.Event()
     with tempfile.TemporaryDirectory(prefix="sbon-mutants-") as folder:
@@ -185,7 +185,7 @@ def run(root: Path, mutants: Sequence[Mutant], workers: int, say: Callable[[str]
         if check_first:
             failures = _in_parallel(trees, stop, _shares(mutants, workers), _check)
             if problem := next(filter(None, failures), ""):
-                raise RuntimeError(f"tests fail without any bug, so that nothing can be said of the mutants:\n{problem}")
+                raise RuntimeError(f"tests fail without any bug, so mutants cannot be judged:\n{problem}")
             say("tests pass without bugs")
         done = itertools.count(1)
 
@@ -198,7 +198,7 @@ def run(root: Path, mutants: Sequence[Mutant], workers: int, say: Callable[[str]
 
 
 def _shares(mutants: Sequence[Mutant], workers: int) -> list[list[str]]:
-    """All tests that mutants name, once, in shares of the same number of files."""
+    """Returns all tests that mutants name, each once, in shares with equal numbers of files."""
     tests = sorted({test for mutant in mutants for test in mutant.tests})
     files = {test for test in tests if "::" not in test}
     wanted = [test for test in tests if test in files or test.partition("::")[0] not in files]
@@ -213,7 +213,7 @@ def _check(tree: Tree, tests: list[str]) -> str:
 
 
 def _in_parallel(trees: Sequence[Tree], stop: threading.Event, items: Sequence[Any], work: Callable[[Tree, Any], Any]) -> list[Any]:
-    """Work on each item in whichever tree is free; results in order of the items."""
+    """Does `work` on each item in a free tree; returns the results in order of the items."""
     todo: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
     for numbered in enumerate(items):
         todo.put(numbered)
@@ -233,7 +233,7 @@ def _in_parallel(trees: Sequence[Tree], stop: threading.Event, items: Sequence[A
         finally:
             ended.set()
 
-    # Events instead of `join`: a join that Ctrl-C interrupts makes Python 3.11 take the thread for ended, and leave its tests behind.
+    # Not `join`: after a join that Ctrl-C interrupts, Python 3.11 takes the thread for ended and leaves its tests running.
     begun: list[threading.Event] = []
     try:
         for tree in trees:
@@ -252,7 +252,7 @@ def _in_parallel(trees: Sequence[Tree], stop: threading.Event, items: Sequence[A
 
 
 def summary(results: Sequence[Result], seconds: float) -> str:
-    """Lines for people: how many of each outcome, and all that are wrong."""
+    """Returns lines for people: the count of each outcome, and all mutants that were not noticed."""
     counts = ", ".join(f"{sum(one.outcome is outcome for one in results)} {outcome.value}" for outcome in Outcome)
     lines = [f"{len(results)} mutants in {seconds / 60:.1f} minutes: {counts}"]
     lines += [
@@ -262,7 +262,7 @@ def summary(results: Sequence[Result], seconds: float) -> str:
 
 
 def as_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
-    """The same for scripts."""
+    """Returns the results for scripts."""
     listed = [
         {"name": one.mutant.name, "file": one.mutant.file, "outcome": one.outcome.value, "seconds": round(one.seconds, 2), "said": one.said}
         for one in results
@@ -271,7 +271,7 @@ def as_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Runs the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="make mutants", description="Apply deliberate bugs, and fail for each that no test notices.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="areas, names or patterns (membership, 'links/*'); all if none is given")
     parser.add_argument("--list", action="store_true", help="name the mutants and end")
@@ -289,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{mutant.name}  {mutant.file}: {mutant.why}" for mutant in mutants))
         return 0
     began = time.monotonic()
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell has its background jobs ignore the first, and what they start
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs, and their children, ignore SIGINT
         signal.signal(number, signal.default_int_handler)
     try:
         results = run(ROOT, mutants, given.workers, lambda line: print(line, file=sys.stderr, flush=True), check_first=not given.unchecked)
