@@ -115,7 +115,7 @@ def test_table_6_filters_always_swap_with_filters_and_projections_where_columns_
     a = source("a", 1.0, 0b11)
     assert swaps_of([a, select("s", 0.5, 0b01), select("t", 0.5, 0b10)], [(), (0,), (1,)]) == {(2, 1, 0)}
     assert swaps_of([a, select("s", 0.5, 0b01), project("p", 0b10)], [(), (0,), (1,)]) == {(2, 1, 0)}
-    assert swaps_of([a, select("s", 0.5, 0b01), project("p", 0b01)], [(), (0,), (1,)]) == set(), "the filter reads what is dropped"
+    assert swaps_of([a, select("s", 0.5, 0b01), project("p", 0b01)], [(), (0,), (1,)]) == set(), "the filter reads a dropped column"
     assert swaps_of([a, project("p", 0b01), select("s", 0.5, 0b10)], [(), (0,), (1,)]) == {(2, 1, 0)}
 
 
@@ -125,7 +125,7 @@ def test_table_6_filters_and_projections_sink_below_a_join_to_the_side_with_thei
     assert swaps_of([*sides, select("s", 0.5, 0b1000)], tree) == {(3, 2, 1)}
     assert swaps_of([*sides, select("s", 0.5, 0b1001)], tree) == set(), "the filter reads columns of both sides"
     assert swaps_of([*sides, project("p", 0b0001)], tree) == {(3, 2, 0)}
-    assert swaps_of([*sides, project("p", 0b0010)], tree) == set(), "the join reads what is dropped"
+    assert swaps_of([*sides, project("p", 0b0010)], tree) == set(), "the join reads a dropped column"
     below = [source("a", 1.0, 0b0011), source("b", 1.0, 0b1100), select("s", 0.5, 0b1), join("j", 0.1, 0b0110)]
     assert swaps_of(below, [(), (), (0,), (2, 1)]) == set()
     assert swaps_of(below, [(), (), (0,), (2, 1)], lifts=True) == {(3, 2, 0)}
