@@ -23,7 +23,7 @@ from sbon.supervision.claiming import Outcome
 from sbon.supervision.homes import bare_row
 from sbon.supervision.kept_record import left_of
 from sbon.supervision.ownership import Ownership
-from sbon.supervision.record import QueryRecord
+from sbon.supervision.record import SERVES_OTHERS, QueryRecord
 from sbon.supervision.register import Register
 from sbon.supervision.resumption import FORMAT, PEERS_MAX, AskOwners, Kept, KeptQuery, LiveOn, Renamed, Resume, Resumption, Taken, Waiting
 from sbon.types import Address, QueryId
@@ -225,7 +225,9 @@ class Resuming:
                 query.id,
                 query.sink or query.id,
                 "finished" if query.finished else "waiting",
-                waiting.reason + (f"; before the restart of {self._me} it was {query.former}" if query.former else ""),
+                (f"{SERVES_OTHERS}; " if query.dropped else "")
+                + waiting.reason
+                + (f"; before the restart of {self._me} it was {query.former}" if query.former else ""),
                 self._me,
                 query.sql,
                 query.former,
@@ -278,19 +280,24 @@ class Resuming:
         now = self._host.now()
         actions = self._machine.look(now, self._gossip.alive_labels(), self._replication.catalog.latest, self._runner.new_id)
         self._arm(self._machine.next_wake(now))
+        former = self._runner.ownership.former
         for action in actions:
             match action:
-                case Renamed(query) if query.sink:
-                    self._replication.renew(query.sink, query.id)
-                case LiveOn(queries, ended):
+                case Renamed(query, lives_on):
+                    former.runs_anew(query.former, lives_on=lives_on)
+                    if query.sink:
+                        self._replication.renew(query.sink, query.id)
+                case LiveOn(queries, gone):
                     records = {query.id: query.record for query in queries}
-                    epochs = self._runner.ownership.former.anew
-                    for former, left in left_of(records, ended, epochs, self._me, now, self._host.wall()).items():
-                        self._runner.inherited(former, left)
+                    left = left_of(records, gone, former.anew, self._me, now, self._host.wall())
+                    for query_id in sorted(records.keys() - left.keys()):
+                        self._runner.ownership.inheriting.ended(query_id)
+                    for query_id, found in left.items():
+                        self._runner.inherited(query_id, found)
                 case Resume(query):
                     self._runner.run_again(query, partial(self._tried, query))
                 case AskOwners(queries):
-                    self._runner.ownership.former.claims(queries, self._decided)
+                    former.claims(queries, self._decided)
                 case Taken(query, why):
                     self._log.warning("query.not_resumed", query=query.id, sink=query.sink, reason=why)
         if any(isinstance(action, Renamed | Taken) for action in actions):
@@ -303,6 +310,11 @@ class Resuming:
         for query, outcome in found.items():
             if outcome is Outcome.ELSEWHERE:
                 self._runner.owned_elsewhere(query)
+            elif outcome is Outcome.OVER:
+                self._log.warning(
+                    "query.not_resumed", query=query, reason="another agent knows that it has ended, or runs it under a new id"
+                )
+                self.keep()
         self._look()
 
     def _tried(self, query: KeptQuery, problem: SbonError | None) -> None:

@@ -54,7 +54,7 @@ class Wanted:
 
     def _told(self, found: Claims) -> None:
         """Releases queries that have ended according to the keepers of their records, unless their owners are back."""
-        for query in sorted(self._homes.without_owner().intersection(found.over)):
+        for query in sorted(self._homes.without_owner().intersection(found.over).difference(found.owned)):
             self._release(query)
 
     def _release(self, query: QueryId) -> None:

@@ -28,6 +28,8 @@ class Outcome(Enum):
 
     FREE = "free"
     KEPT = "kept"
+    OVER = "over"
+    """Another agent knows that the query has ended, or runs it under a new id."""
     ELSEWHERE = "elsewhere"
     """Another agent owns the query, or has owned it and may still do so."""
     UNHEARD = "unheard"

@@ -53,10 +53,24 @@ class Former:
         self._owners = owners
         self.anew: dict[QueryId, int] = {}
         """Queries of a former process that this one starts again, with the epochs of the claims."""
+        self.renamed: set[QueryId] = set()
+        """Former ids of the queries that this process runs, or is about to run, under new ids."""
         self.inherited: frozenset[QueryId] = frozenset()
         """Queries of other agents that a former process had taken over, as long as their owner is unknown."""
         self._unknown: dict[QueryId, int] = {}
         """Rounds in succession in which all agents have said that they have nothing of a query."""
+
+    def runs_anew(self, query: QueryId, *, lives_on: bool) -> None:
+        """Records that this process runs a query of a former process under a new id. Another agent that has owned the query, and restarts
+        later, must not run it, too.
+
+        Parameters
+        ----------
+        lives_on : whether operators may live on under the former id, because other queries use them
+        """
+        self.renamed.add(query)
+        if not lives_on:
+            self._inheriting.ended(query)
 
     def claims(self, queries: Mapping[QueryId, Holders], done: Callable[[Mapping[QueryId, Outcome]], None]) -> None:
         """Asks what has become of queries of a former process of this agent.
@@ -72,13 +86,15 @@ class Former:
         silent = {member.name for member in self._members().values() if member.status is not MemberStatus.LEFT}
 
         def told(found: Claims) -> None:
-            kept = dict.fromkeys({*found.owned, *found.kept}.intersection(queries), Outcome.KEPT)
-            unknown = set(queries).difference(kept, found.over) if not silent else set[QueryId]()
+            # If only this agent held a record, nobody else has a valid one.
+            kept = {query: Outcome.KEPT for query in {*found.owned, *found.kept} if queries.get(query)}
+            kept |= dict.fromkeys(set(found.over).intersection(queries), Outcome.OVER)
+            unknown = set(queries).difference(kept) if not silent else set[QueryId]()
             self._unknown = {query: self._unknown.get(query, 0) + 1 for query in unknown}
             self._claim({query: sets for query, sets in queries.items() if query not in kept}, kept, decided)
 
         def decided(found: Mapping[QueryId, Outcome]) -> None:
-            self.inherited = frozenset(query for query in self.inherited if found.get(query) not in (Outcome.FREE, Outcome.ELSEWHERE))
+            self.inherited = frozenset(query for query in self.inherited if found.get(query) in (Outcome.KEPT, Outcome.UNHEARD))
             done(found)
 
         self.ask(queries, told, silent.discard)
@@ -102,7 +118,7 @@ class Former:
                 kept.update(result.kept if node != self._me.name else self._inheriting.records.keys() & result.kept)
                 over.update(result.over)
             if not waiting:
-                done(Claims(owned=tuple(sorted(owned)), kept=tuple(sorted(kept)), over=tuple(sorted(over - owned))))
+                done(Claims(owned=tuple(sorted(owned)), kept=tuple(sorted(kept)), over=tuple(sorted(over))))
 
         if not asked.queries:
             done(Claims(owned=(), kept=()))

@@ -102,8 +102,10 @@ class OwnershipRequests:
                 said = self._promise(Attempt(query, epoch, holder, of or self._me, is_anew))
             case ClaimsAsk(queries):
                 owned = tuple(query for query in queries if query in self._owns.owned or query in self._register.running)
-                kept = tuple(query for query in queries if query in self._inheriting.records or query in self._former.inherited)
-                over = tuple(query for query in queries if query not in owned and self._inheriting.promises.is_over(query))
+                undecided = self._former.inherited.intersection(self._register.undecided)
+                kept = tuple(query for query in queries if query in self._inheriting.records or query in undecided)
+                ended = [query for query in queries if query not in owned and self._inheriting.promises.is_over(query)]
+                over = tuple(query for query in queries if query in self._former.renamed or query in ended)
                 respond(Claims(owned=owned, kept=kept, over=over))
                 return
         if self._inheriting.promises.all == before and not self._saves:

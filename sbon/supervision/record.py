@@ -30,6 +30,9 @@ from sbon.wire.reports import OperatorReport
 if TYPE_CHECKING:
     from sbon.planning.forecast import Forecast
 
+SERVES_OTHERS = "dropped; its operators serve other queries"
+"""Reason of a query of which only the operators that other queries use are left."""
+
 
 class QueryState(Enum):
     """State of a query, as `sbon queries` shows it."""
@@ -118,7 +121,7 @@ class QueryRecord:
         remedy = self._remedy if troubles and not step and not is_dropped(self) else ""
         slow = self.forecast.reason if self.forecast is not None else ""
         cut_off = self.health.healing.ownership if self.health.healing.is_cut_off else ""
-        dropped = "dropped; its operators serve other queries" if is_dropped(self) else ""
+        dropped = SERVES_OTHERS if is_dropped(self) else ""
         said = [dropped, cut_off, step, *troubles, remedy, self.health.healing.waits_for, self.late, slow]
         return "; ".join([*filter(None, said), *self.losses.told(self.text_of), *self.health.healing.account.sentences(self.text_of)])
 

@@ -146,6 +146,8 @@ class Renamed(msgspec.Struct, frozen=True):
     """A query has a new id, of the present process."""
 
     query: KeptQuery
+    lives_on: bool = False
+    """True if operators may live on under its former id, because other queries use them."""
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -257,6 +259,9 @@ class Resumption:
                     self._ended.add(query)
                 if waiting is not None and waiting.query.dropped:
                     self.forget(query)
+            elif outcome is Outcome.OVER:
+                self._ended.add(query)
+                self.forget(query)
             elif waiting is not None and outcome is Outcome.KEPT:
                 waiting.reason = "agents that keep its record are about to take it over"
             elif waiting is not None:
@@ -362,7 +367,7 @@ class Resumption:
             waiting.query = msgspec.structs.replace(old, id=fresh, former=old.id, holders=(), record=b"")
             waiting.reason = "had finished before its home restarted" if old.finished else "waits for its turn"
             self._waiting[fresh] = waiting
-            out.append(Renamed(waiting.query))
+            out.append(Renamed(waiting.query, lives_on=bool(old.record)))
         return out
 
 

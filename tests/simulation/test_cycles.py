@@ -27,6 +27,8 @@ class Story:
         self.world = settled_world(count, seed=seed, settings=settings, data_dir=directory / "agents", log_file=directory / "log")
         self.names: set[str] = set()
         self.plain = 0
+        self.dropped: set[str] = set()
+        """Ids of plain queries that have been dropped; their operators may live on for others, and be listed while their home is away."""
         self.told: list[str] = []
 
     def living(self) -> list[str]:
@@ -83,12 +85,14 @@ class Story:
             self.plain += 1
 
     def drop(self, at: str) -> None:
-        listed = [query for query, name, _ in self.queries(at) if query == name]
+        plain = {row["id"] for row in self.world.ask(at, "queries") if row["sql"].startswith("SELECT")} - self.dropped
+        listed = [query for query, *_ in self.queries(at) if query in plain]
         choice = self.someone([*sorted(self.names), *listed[:1]] or [""])
         self.told.append(f"drop {choice}")
         if choice in listed:
             self.world.ask(at, "drop", query=choice)
             self.plain -= 1
+            self.dropped.add(choice)
         elif choice:
             self.world.submit(f"DROP {KINDS[choice]} {choice}", at=at)
             self.names.discard(choice)

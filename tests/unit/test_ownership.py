@@ -528,7 +528,8 @@ def test_a_query_whose_owner_crashed_with_all_who_had_its_record_is_nobody_s_onc
     [
         ({"fra": NOTHING}, Outcome.KEPT),
         ({"fra": NOTHING, "nyc": Claims(owned=(), kept=(QUERY,))}, Outcome.KEPT),
-        ({"fra": NOTHING, "nyc": Claims(owned=(), kept=(), over=(QUERY,))}, Outcome.KEPT),
+        ({"fra": NOTHING, "nyc": Claims(owned=(), kept=(), over=(QUERY,))}, Outcome.OVER),
+        ({"fra": Claims(owned=(), kept=(QUERY,)), "nyc": Claims(owned=(), kept=(), over=(QUERY,))}, Outcome.OVER),
     ],
 )
 def test_a_query_is_not_nobody_s_before_every_agent_has_said_so(answers: Mapping[str, Claims], outcome: Outcome) -> None:
@@ -542,9 +543,14 @@ def test_a_query_that_a_living_process_owned_once_is_elsewhere() -> None:
 def test_a_restarted_agent_that_had_taken_a_query_over_says_so_until_it_knows_whose_it_is() -> None:
     again, said = Holder("fra", 78), list[Message]()
     one, found = Agent(again, again, AMS, NYC), list[Mapping[str, Outcome]]()
+    one.register.undecided = {QUERY}
     one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
     one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
     assert said == [Claims(owned=(), kept=(QUERY,))]
+    one.register.undecided = ()  # another agent has told that it owns the query
+    one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said.pop() == NOTHING
+    one.register.undecided = {QUERY}
     one.services.answer(ClaimsAsk, {"fra": Claims(owned=(), kept=(QUERY,)), "ams": NOTHING, "nyc": NOTHING})
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1), "ams": HolderSays(granted=True, epoch=1)})
     assert found == [{QUERY: Outcome.FREE}]
@@ -571,7 +577,7 @@ def test_a_keeper_remembers_the_end_of_a_query_for_hosts_that_have_not_heard_of_
     found: list[Claims] = []
     one.ownership.former.ask([QUERY, ended], found.append)
     one.services.answer(ClaimsAsk, {"fra": Claims(owned=(QUERY,), kept=(), over=(QUERY, ended))})
-    assert found == [Claims(owned=(QUERY,), kept=(), over=(ended,))]
+    assert found == [Claims(owned=(QUERY,), kept=(), over=(QUERY, ended))]
 
 
 def test_only_the_owner_known_here_may_begin_a_query_anew() -> None:
@@ -604,9 +610,33 @@ def test_a_query_of_another_first_owner_that_is_begun_anew_ends_its_former_opera
     assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == (QUERY,)
 
 
-def test_a_query_that_nobody_else_has_ever_held_is_free() -> None:
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        (NOTHING, Outcome.FREE),
+        (Claims(owned=(), kept=(QUERY,)), Outcome.FREE),
+        (Claims(owned=(), kept=(), over=(QUERY,)), Outcome.OVER),
+    ],
+)
+def test_a_query_that_only_this_agent_held_is_free_unless_it_has_ended(said: Claims, outcome: Outcome) -> None:
+    """Two agents that had taken a query over, one after the other, and restarted together, once waited for each other for ever."""
     again = Holder("ams", 77)
     one, found = Agent(again, again, FRA), []
     one.ownership.former.claims({QUERY: ()}, found.append)
-    one.services.answer(ClaimsAsk, {})
-    assert found == [{QUERY: Outcome.FREE}]
+    one.services.answer(ClaimsAsk, {"ams": NOTHING, "fra": said})
+    assert found == [{QUERY: outcome}]
+
+
+@pytest.mark.parametrize("lives_on", [True, False])
+def test_an_agent_that_runs_a_query_under_a_new_id_says_that_the_former_one_is_over(lives_on: bool) -> None:
+    """Another agent that had owned the query, and came back later, once ran it a second time."""
+    one, said = Agent(AMS, *TRIO), list[Message]()
+    one.ownership.former.runs_anew(QUERY, lives_on=lives_on)
+    if lives_on:
+        one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said == [Claims(owned=(QUERY,) if lives_on else (), kept=(), over=(QUERY,))]
+    again = Agent(Holder("ams", 78), Holder("ams", 78), FRA, NYC)  # its next process
+    again.ownership.inheriting.promises.restore(one.ownership.inheriting.promises.all)
+    again.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said[-1] == Claims(owned=(), kept=(), over=() if lives_on else (QUERY,))

@@ -12,6 +12,7 @@ from sbon.queries.resuming import ASK_PEERS_S, HEAR_S, Resuming
 from sbon.query.catalog import Entry
 from sbon.query.ids import query_id
 from sbon.supervision.claiming import Outcome
+from sbon.supervision.record import SERVES_OTHERS
 from sbon.supervision.register import Register
 from sbon.supervision.resumption import FORMAT, Kept, KeptQuery
 from tests.query_worlds import make_catalog
@@ -40,8 +41,10 @@ class World:
         file = Recorder(path=Path("kept") if path else None, remembers=True, load=lambda me: saved, save=self.save)
         self.resuming = Resuming(self.host, self.directory, self.gossip, self.tables, self.reaches, file)
         numbers = iter(range(1, 99))
-        inheriting = SimpleNamespace(remembers=False, promises=SimpleNamespace(restore=lambda promises: None, all=()))
-        self.former = Recorder()
+        self.ended: list[str] = []
+        promises = SimpleNamespace(restore=lambda promises: None, all=())
+        inheriting = SimpleNamespace(remembers=False, promises=promises, ended=self.ended.append)
+        self.former = Recorder(anew={})
         self.runs: list[KeptQuery] = []
         self.runner = Recorder(
             register=Register("b"),
@@ -279,9 +282,28 @@ def test_where_queries_are_taken_over_their_owners_are_asked_first(outcome: Outc
     world.host.wait(0.0)
     assert world.resumed() == ([NEW] if outcome is Outcome.FREE else [])
     assert bool(world.runner.calls_of("owned_elsewhere")) is (outcome is Outcome.ELSEWHERE)
-    if outcome not in (Outcome.FREE, Outcome.ELSEWHERE):
+    if outcome not in (Outcome.FREE, Outcome.ELSEWHERE, Outcome.OVER):
         world.host.wait(60.0)
         assert world.former.calls_of("claims")  # the owners are asked again
+
+
+def test_a_query_that_another_agent_runs_by_now_is_forgotten_for_good() -> None:
+    world = World(kept(PLAIN), inherits=True)
+    world.former.pop("claims").done({OLD: Outcome.OVER})
+    world.host.wait(600.0)
+    assert (world.resuming.rows(), world.resumed(), world.former.calls_of("claims")) == ([], [], [])
+    world.host.run()
+    assert world.written[-1].queries == ()
+
+
+def test_a_query_that_runs_under_a_new_id_runs_no_more_under_its_former_one() -> None:
+    world = World(kept(PLAIN))
+    assert world.former.calls_of("runs_anew") == [(OLD,)]
+
+
+def test_a_waiting_query_of_which_only_operators_of_others_are_left_says_so() -> None:
+    world = World(kept(KeptQuery(OLD, SQL, "", dropped=True)), inherits=True)
+    assert world.reasons[0].startswith(f"{SERVES_OTHERS}; ")
 
 
 def test_after_the_end_nothing_is_asked_and_nothing_runs() -> None:
