@@ -130,9 +130,9 @@ class Former:
         self, queries: Mapping[QueryId, Holders], known: dict[QueryId, Outcome], done: Callable[[Mapping[QueryId, Outcome]], None]
     ) -> None:
         """Asks the holders for their promise, where nobody owns or keeps a query."""
-        found = {**known, **{query: Outcome.FREE for query, sets in queries.items() if not sets}}
+        found = dict(known)
         ended = partial(has_ended, self._members())
-        claims = [Claiming(query, sets, self._me.name, self._inheriting.claim(query), ended) for query, sets in queries.items() if sets]
+        claims = [Claiming(query, sets, self._me.name, self._inheriting.claim(query), ended) for query, sets in queries.items()]
         waiting = {claim.query for claim in claims}
 
         def look(claim: Claiming) -> None:

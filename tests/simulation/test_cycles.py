@@ -9,7 +9,7 @@ from sbon.errors import SbonError
 from tests.examples import seeds
 from tests.worlds import settled_world
 
-AGREE_S = 45.0
+AGREE_S = 60.0
 """Time from the return of the last agent until all agents list the same queries: a recreated shared operator may still have the former id
 of a restarted query among its users, and agents list that query as orphaned for 30 s."""
 ACTIONS = 24

@@ -623,8 +623,11 @@ def test_a_query_that_only_this_agent_held_is_free_unless_it_has_ended(said: Cla
     again = Holder("ams", 77)
     one, found = Agent(again, again, FRA), []
     one.ownership.former.claims({QUERY: ()}, found.append)
+    one.register.owners.heard(QUERY, Owner("ams", 7, 4))
     one.services.answer(ClaimsAsk, {"ams": NOTHING, "fra": said})
     assert found == [{QUERY: outcome}]
+    # Hosts believe only an owner of a higher epoch than its former process had.
+    assert one.ownership.former.anew == ({QUERY: 5} if outcome is Outcome.FREE else {})
 
 
 @pytest.mark.parametrize("lives_on", [True, False])
