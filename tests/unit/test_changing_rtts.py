@@ -1,4 +1,4 @@
-"""Virtual worlds whose round trips change by themselves, slice after slice of a measured matrix."""
+"""Virtual worlds whose round trips follow the slices of a measured matrix."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""An owner that has restarted runs its queries again only with the promises of a majority; no virtual world is needed."""
+"""An owner that has restarted runs its queries again only with the promises of a majority. Tested without a virtual world."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""By how much longer work takes on another node."""
+"""Extra time that work takes on another node."""
 
 import math
 

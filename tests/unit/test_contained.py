@@ -1,4 +1,4 @@
-"""Compiled nested functions are not larger than as written, and give the values of the single functions."""
+"""Nested functions stay small when they are compiled, and give the same values as the single functions in turn."""
 
 import functools
 from typing import Any

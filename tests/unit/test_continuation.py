@@ -1,4 +1,4 @@
-"""Where operators that were lost in a crash resume."""
+"""The points at which operators resume that were lost in a crash."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Documents: every relative link and anchor leads somewhere, the README stays short, and the index lists all pages."""
+"""Documents: targets of relative links and anchors exist, the README stays short, and the index lists all pages."""
 
 import re
 from pathlib import Path

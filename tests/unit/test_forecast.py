@@ -109,7 +109,7 @@ def test_rows_that_come_in_bursts_are_predicted_as_they_come() -> None:
     before, after = (predict(query).latency.worst_s for query in (plain, bursty))
     assert before is not None
     assert after is None or after.value > 2 * before.value
-    assert profile_of(bursty)[""][SOURCE] == 110_000, "without a declared profile, the greatest measured rate is the one to carry"
+    assert profile_of(bursty)[""][SOURCE] == 110_000, "without a declared profile, the query must carry the greatest measured rate"
 
 
 def test_a_short_departure_is_forgotten() -> None:

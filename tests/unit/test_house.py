@@ -184,14 +184,14 @@ def test_two_commands_of_a_new_user_are_in_the_readme():
 
 
 def test_every_deliberate_bug_finds_its_text():
-    """Whoever changes a line that `tests/mutants/*.toml` break on purpose writes the new line there."""
+    """A change to a line that `tests/mutants/*.toml` breaks on purpose must be repeated in that file."""
     texts = {mutant.file: (ROOT / mutant.file).read_text(encoding="utf-8") for mutant in read_mutants()}
 
     assert [mutant.name for mutant in read_mutants() if mutant.apply(texts[mutant.file]) is None] == []
 
 
 def test_every_deliberate_bug_names_tests_that_are_there():
-    """A node id that names no test would end the mutation run as broken."""
+    """A node id that names no test would break the mutation run."""
     named = {test for mutant in read_mutants() for test in mutant.tests if "::" in test}
     defined = {(file, test.rpartition("::")[2].partition("[")[0]) for test in named for file in [test.partition("::")[0]]}
 

@@ -26,7 +26,7 @@ class Scripted:
         self.next = Polled(None, WATERMARK_MIN, None)
 
     def start(self, ready) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def poll(self, now: float, wall: float) -> Polled:
         """Gives each frame once."""
@@ -34,7 +34,7 @@ class Scripted:
         return given
 
     def stop(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 def make() -> tuple[Scripted, IdleSource]:

@@ -1,4 +1,4 @@
-"""Keepers take versions, promise each epoch once, and take over queries whose owners are gone; no virtual world is needed."""
+"""Keepers take versions, promise each epoch once, and take over queries whose owners are gone. Tested without a virtual world."""
 
 import msgspec
 import pytest

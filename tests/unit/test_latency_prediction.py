@@ -84,7 +84,7 @@ def test_more_load_than_capacity_never_ends() -> None:
 def test_bursts_of_others_and_of_running_queries_that_coincide_make_answers_late_and_those_apart_do_not(
     others: tuple[int, int], runs: tuple[int, int]
 ) -> None:
-    """Each of the two uses 0.9 of two cores for some seconds of the last minute; the query needs 0.8 cores of the 0.4 that both leave."""
+    """Other programs and other queries each use 0.9 of two cores for some seconds. The query needs 0.8 cores; when both run it gets 0.4."""
     plan = plan_of(PLAIN)
     books = measured_books(plan, batch_ns=4e6)
     node = next(spec.pinned for spec in plan.operators if spec.pinned is not None)

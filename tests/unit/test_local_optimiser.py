@@ -112,8 +112,8 @@ def test_a_large_state_stays_unless_the_saving_pays_for_carrying_it():
 def test_earlier_migrations_raise_the_threshold_for_a_while():
     config = {"saving_min_fraction": 0.3, "damping": 1.0, "damping_half_life_s": 1000.0, "cooldown_s": 10.0}
 
-    assert isinstance(run(make(**config), view(changes=2, since_change_s=11.0)), Stay)  # requires a saving of 0.9
-    assert isinstance(run(make(**config), view(changes=2, since_change_s=2000.0)), Migrate)  # requires a saving of 0.45
+    assert isinstance(run(make(**config), view(changes=2, since_change_s=11.0)), Stay)  # must save 90 %
+    assert isinstance(run(make(**config), view(changes=2, since_change_s=2000.0)), Migrate)  # must save 45 %
 
 
 def test_a_node_without_room_is_passed_over():
