@@ -7,7 +7,7 @@ from pathlib import Path
 from sbon.errors import ConfigError
 from sbon.sealing import KeyRing
 
-HEADER = "# sbon cluster keys, the sealing one first: keep them secret; `sbon keys` changes them on all agents\n"
+HEADER = "# sbon cluster keys, the key that seals first: keep them secret; `sbon keys` changes them on all agents\n"
 
 
 def replace_key_file(path: Path, before: KeyRing, after: KeyRing) -> None:

@@ -118,7 +118,7 @@ def _text(numbers: dict[str, Any]) -> str:
     if numbers["crashes"]:
         text += f", {figure(numbers['median_detection_s'], 's')} after the last row of the agent (median; "
         text += f"{figure(numbers['max_detection_s'], 's')} at most)"
-    text += f"; {count(numbers['failed_while_alive'], 'word')} that an agent had failed while it wrote rows. "
+    text += f"; {count(numbers['failed_while_alive'], 'report')} that an agent had failed while it wrote rows. "
     text += f"{count(numbers['suspicions'], 'suspicion')}, {numbers['suspicions_refuted']:,} refuted. "
     text += f"Links sent {count(numbers['batches_resent'], 'batch', 'batches')} again and were without credit "
     text += f"{percent(numbers['stalled_share'], 2)} of the time. "

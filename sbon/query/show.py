@@ -66,12 +66,14 @@ def read_show(text: Text, tokens: list[Token]) -> ShowStatement:
     if shown[:1] in (["MATERIALIZED"], ["FULL"]):
         words, shown = [words[0], *words[2:]], shown[1:]
     if not shown:
-        raise text.error(tokens[-1].end + 1, "SHOW does not say what", _FORMS)
+        raise text.error(tokens[-1].end + 1, "SHOW does not say what to show", _FORMS)
     if shown[0] == "CREATE":
         kinds = words[3:] if [word.text.upper() for word in words[2:4]][:1] == ["MATERIALIZED"] else words[2:]
         if not kinds or kinds[0].text.upper() not in ("SOURCE", "VIEW", "SINK", "TABLE"):
             raise text.error(
-                words[1], "SHOW CREATE does not say what", "write SHOW CREATE SOURCE name, SHOW CREATE VIEW name or SHOW CREATE SINK name"
+                words[1],
+                "SHOW CREATE does not say what to show",
+                "write SHOW CREATE SOURCE name, SHOW CREATE VIEW name or SHOW CREATE SINK name",
             )
         kind = {"table": "source"}.get(kinds[0].text.lower(), kinds[0].text.lower())
         return replace(_about(text, sql, "create", kinds[1:], f"write SHOW CREATE {kind.upper()} name"), kind=kind)

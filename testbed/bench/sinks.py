@@ -40,7 +40,7 @@ def wait_for_rows(agent: BenchAgent, rows: int) -> None:
     deadline = time.monotonic() + FIRST_ROWS_TIMEOUT_S
     while rows_taken(agent) < rows:
         if time.monotonic() > deadline:
-            raise SbonError(f"the sink has not taken the expected rows within {FIRST_ROWS_TIMEOUT_S:g} s")
+            raise SbonError(f"the sinks have taken {rows_taken(agent):,} of {rows:,} rows after {FIRST_ROWS_TIMEOUT_S:g} s")
         time.sleep(LOOK_S)
 
 

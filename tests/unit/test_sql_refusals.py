@@ -158,7 +158,7 @@ REFUSED = [
     ("SHOW ^sorces;", "SHOW sorces is not a statement", "did you mean sources?"),
     ("SHOW ^whatever", "SHOW whatever is not a statement", "write SHOW SOURCES"),
     ("SHOW TABLES ^LIKE 'x%'", "LIKE is one word too many", "write SHOW TABLES"),
-    ("SHOW^", "SHOW does not say what", "write SHOW SOURCES"),
+    ("SHOW^", "SHOW does not say what to show", "write SHOW SOURCES"),
     ("SHOW ^CREATE per_key", "SHOW CREATE does not say what", "SHOW CREATE VIEW name"),
     ("SHOW ^COLUMNS s", "SHOW COLUMNS does not say of what", "write SHOW COLUMNS FROM name"),
     ("DESCRIBE^", "the name is missing", "write DESCRIBE name"),
