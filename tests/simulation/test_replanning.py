@@ -246,7 +246,7 @@ def test_of_two_changes_that_are_placed_at_once_one_is_refused(story: Any, undis
 def test_refusals_take_one_line(story: Any) -> None:
     told = story(BY_KEY)
     told.world.settle()
-    for instances, why in ((2, "already"), (None, "say how many")):
+    for instances, why in ((2, "already"), (None, "give the number")):
         with pytest.raises(SbonError, match=why) as refused:
             told.replan(instances)
         assert "\n" not in str(refused.value)
