@@ -57,6 +57,8 @@ class Former:
         """Former ids of the queries that this process runs, or is about to run, under new ids."""
         self.inherited: frozenset[QueryId] = frozenset()
         """Queries of other agents that a former process had taken over, as long as their owner is unknown."""
+        self._present: frozenset[tuple[NodeId, int]] = frozenset()
+        """The processes that were asked in the last round."""
         self._unknown: dict[QueryId, int] = {}
         """Rounds in succession in which all agents have said that they have nothing of a query."""
 
@@ -84,13 +86,17 @@ class Former:
 
         self.inherited = frozenset(query for query in queries if query.partition(".")[0] != self._me.name)
         silent = {member.name for member in self._members().values() if member.status is not MemberStatus.LEFT}
+        present = frozenset((member.name, member.boot) for member in self._members().values() if member.reachable)
 
         def told(found: Claims) -> None:
             # If only this agent held a record, nobody else has a valid one.
             kept = {query: Outcome.KEPT for query in {*found.owned, *found.kept} if queries.get(query)}
             kept |= dict.fromkeys(set(found.over).intersection(queries), Outcome.OVER)
             unknown = set(queries).difference(kept) if not silent else set[QueryId]()
-            self._unknown = {query: self._unknown.get(query, 0) + 1 for query in unknown}
+            # An agent that has just returned may be about to run the query: it takes part in as many rounds as the others.
+            rounds = self._unknown if present == self._present else {}
+            self._present = present
+            self._unknown = {query: rounds.get(query, 0) + 1 for query in unknown}
             self._claim({query: sets for query, sets in queries.items() if query not in kept}, kept, decided)
 
         def decided(found: Mapping[QueryId, Outcome]) -> None:

@@ -503,11 +503,20 @@ def test_a_home_that_has_restarted_asks_all_and_then_those_that_may_have_the_rec
         assert (said.granted, said.owner) == (False, again), "ams runs the query again"
 
 
-def asks_thrice(answers: Mapping[str, Claims], *members: Holder) -> list[Mapping[str, Outcome]]:
-    """Returns the outcome that a restarted home finds for its query in each round of questions; nyc says that fra owned it once."""
+def asks_thrice(answers: Mapping[str, Claims], *members: Holder, back: Holder | None = None) -> list[Mapping[str, Outcome]]:
+    """Returns the outcome that a restarted home finds for its query in each round of questions; nyc says that fra owned it once.
+
+    Parameters
+    ----------
+    back : a process that returns before the last round but one, of an agent that had left
+    """
     again, found = Holder("ams", 77), list[Mapping[str, Outcome]]()
     one = Agent(again, again, *members)
-    for _ in range(UNKNOWN_ROUNDS + 1):
+    for asked in range(UNKNOWN_ROUNDS + 1):
+        if back is not None:
+            left = asked < UNKNOWN_ROUNDS - 1
+            status = MemberStatus.LEFT if left else MemberStatus.ALIVE
+            one.table[back.name] = msgspec.structs.replace(one.table[back.name], status=status, boot=back.boot - left)
         one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
         one.services.answer(ClaimsAsk, {"ams": NOTHING, **answers})
         one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=False, epoch=1, owner=FRA)})
@@ -521,6 +530,13 @@ def test_a_query_whose_owner_crashed_with_all_who_had_its_record_is_nobody_s_onc
     """Seed 6469: the holder that had promised the query to that owner said so for ever, and the home forgot the query."""
     found = asks_thrice({"fra": NOTHING, "nyc": NOTHING}, Holder("fra", 78), NYC)
     assert [of[QUERY] for of in found] == [Outcome.KEPT] * (UNKNOWN_ROUNDS - 1) + [Outcome.FREE] * 2
+
+
+def test_an_agent_that_returns_is_asked_as_often_as_the_others() -> None:
+    """It may be about to run the query itself, as it alone held the record when it left: then both ran it once."""
+    answers = {"fra": NOTHING, "nyc": NOTHING}
+    found = asks_thrice(answers, Holder("fra", 78), NYC, back=Holder("fra", 78))
+    assert [of[QUERY] for of in found] == [Outcome.KEPT] * (UNKNOWN_ROUNDS + 1)
 
 
 @pytest.mark.parametrize(
