@@ -83,6 +83,8 @@ class Resuming:
         self._timer: Timer | None = None
         self._peers_timer: Timer | None = None
         self._closed = False
+        self._has_tables = False
+        """True once another agent has sent its tables."""
         self._saved: Kept | None = None
         self._saving = False
         self._to_be_told: list[Callable[[str], None]] = []
@@ -240,8 +242,8 @@ class Resuming:
         return self._machine.queries if self._machine is not None else []
 
     def _heard(self) -> None:
+        self._has_tables = True
         if self._machine is not None:
-            self._machine.heard(self._host.now())
             self._look_soon()
 
     def _names_changed(self, entries: list[Entry]) -> None:
@@ -278,6 +280,8 @@ class Resuming:
         if self._closed or self._machine is None or self._runner is None:
             return
         now = self._host.now()
+        if self._has_tables and any(name != self._me for name in self._gossip.members):
+            self._machine.heard(now)  # not before other agents are members: only members can be asked who owns a query
         actions = self._machine.look(now, self._gossip.alive_labels(), self._replication.catalog.latest, self._runner.new_id)
         self._arm(self._machine.next_wake(now))
         former = self._runner.ownership.former

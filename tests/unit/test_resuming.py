@@ -253,6 +253,18 @@ def test_a_sink_that_others_have_dropped_meanwhile_does_not_run_and_is_forgotten
     assert world.written[-1].queries == ()
 
 
+def test_nobody_is_asked_before_another_agent_is_a_member() -> None:
+    """An agent that asked only itself ran a query that others ran by then."""
+    world = World(kept(PLAIN), joins=True, inherits=True)
+    world.tables.heard()
+    world.host.wait(1.0)
+    assert world.former.calls_of("claims") == []
+    world.gossip.members["a"] = member("a")
+    world.resuming.member_alive()
+    world.host.wait(1.0)
+    assert len(world.former.calls_of("claims")) == 1
+
+
 def test_a_finished_sink_keeps_its_name_and_does_not_run() -> None:
     _, entry = sink()
     world = World(kept(KeptQuery(OLD, SQL, "out", (), finished=True), entries=(entry,)))
