@@ -81,10 +81,12 @@ def in_sessions(rows: str, gap: int, keys: Sequence[Expr]) -> str:
 
 
 def columns_of(columns: dict[str, str], prefix: str = "") -> list[Expr]:
+    """Returns columns as expressions, from their types by name."""
     return [Expr(prefix + name, prefix + name, kind) for name, kind in columns.items()]
 
 
 def select(values: Sequence[Expr], ours: str, duck: str) -> Query:
+    """Returns the query that selects these values as c0, c1, ... from `ours`, and in DuckDB's dialect from `duck`."""
     listed = [
         ", ".join(f"{text} AS c{place}" for place, text in enumerate(texts))
         for texts in zip(*((v.ours, v.duck) for v in values), strict=True)

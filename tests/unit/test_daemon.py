@@ -220,7 +220,7 @@ async def test_status_counts_what_happens_around_the_agent_too():
 
 
 def test_the_processor_time_of_the_process_is_told_by_what_it_was_for() -> None:
-    """Of 5 s, operators took 1 s on the event loop and 2 s on threads; the threads took 0.5 s for themselves."""
+    """Operators took 1 of 5 s on the event loop and 2 s on threads; the threads took 0.5 s for themselves."""
     spent = OperatorsTime()
     spent.operators_ns, spent.on_loop_ns = 3 * 10**9, 10**9
     threads_s = {"process": 5.0, "event_loop_thread": 2.25, "operator_threads": 2.0, "polars_threads": 0.5}
