@@ -27,7 +27,7 @@ from sbon.engine.source_acknowledgement import SourceAcknowledgement
 from sbon.engine.source_positions import SourcePositions
 from sbon.engine.task_accounting import TaskAccounting
 from sbon.execution.brief import is_brief
-from sbon.execution.chains import backlog, behind_source, chain, first_stages, joins_soon
+from sbon.execution.chains import backlog, behind_source, chain, first_stages, joins_behind, joins_soon
 from sbon.execution.closing import Closing, Quantum
 from sbon.execution.ends import Input
 from sbon.execution.instance import Instance, is_threaded
@@ -73,7 +73,7 @@ class Execution:
         self._instances = instances
         self._budget = budget
         self._books = books
-        self._polling = Polling(host, config, self._due)
+        self._polling = Polling(host, config, self._due, partial(joins_behind, flow=flow, me=me))
         self._prefetching = Prefetching(host, self._polling, self._due, partial(behind_source, flow=flow, me=me))
         self._acknowledgement = SourceAcknowledgement(host, flow, instances)
         self._ready = EarliestStimulusFirst[OperatorId]()
@@ -342,7 +342,7 @@ class Execution:
         elif not instance.has_credit:
             instance.waiting.blocked = True
         elif is_threaded(instance):
-            self._ready.push(instance.id, self._host.wall() + instance.users.urgent_within_s)
+            self._ready.push(instance.id, self._polling.urgency_s(instance))
             self._pump()
         else:
             self._poll(instance, threaded=False)

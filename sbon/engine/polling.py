@@ -1,11 +1,12 @@
 """Decides when sources are polled, and for how many rows. `sbon.engine.execution` uses it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from sbon.batching import pause_s
 from sbon.connectors.interface import Polled
+from sbon.engine.leads import Leads
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance, is_threaded
 from sbon.execution.life import State
@@ -37,12 +38,24 @@ ANSWER_WEIGHT = 0.25
 
 
 class Polling:
-    """Timers of this host's sources. Calls `due(instance)` when it is time to poll a source."""
+    """Timers of this host's sources. Calls `due(instance)` when it is time to poll a source.
 
-    def __init__(self, host: Executor, config: EngineConfig, due: Callable[[Instance], None]) -> None:
+    Parameters
+    ----------
+    joins : returns the joins on this host that the rows of a source reach
+    """
+
+    def __init__(
+        self,
+        host: Executor,
+        config: EngineConfig,
+        due: Callable[[Instance], None],
+        joins: Callable[[Instance], Iterable[Instance]] = lambda source: (),
+    ) -> None:
         self._host = host
         self._config = config
         self._due = due
+        self._leads = Leads(joins)
         self._asked: dict[Instance, float] = {}
         self._active = 1
         self._counted_at = float("-inf")
@@ -73,6 +86,7 @@ class Polling:
             if ahead:
                 made = instance.figures.step_cost.rows_within(AHEAD_QUANTA * quantum_s, AHEAD_ROWS_QUANTA * rows_max)
                 most = max(most, instance.polls.behind_cost.rows_within(quantum_s, made))
+            most = self._leads.rows_max(instance, most)
             # No more than the source announced, even if it finds more: this bounds the time on the event loop.
             source.batch_rows = most if due is None else min(most, due)
             due = None if due is None else min(most, due)
@@ -81,6 +95,7 @@ class Polling:
     def again(self, instance: Instance, polled: Polled, asked_at: float) -> None:
         """Schedules the next poll after a source has answered and `has_more` is known."""
         waiting, instance.polls.due = instance.polls.due, False
+        self._leads.polled(instance)
         instance.polls.rows += polled.rows
         self._look_around()  # now, so that it does not delay the next row
         if instance.polls.has_more:
@@ -94,6 +109,11 @@ class Polling:
         instance.polls.stretch_rows, instance.polls.rows = instance.polls.rows, 0
         if polled.next_poll is not None or waiting:
             self.at(instance, self._host.now() if waiting or polled.next_poll is None else polled.next_poll)
+
+    def urgency_s(self, instance: Instance) -> float:
+        """Returns the urgency of a source's turn that comes now; later for a source that is ahead of one that it is joined with
+        (`sbon.engine.leads`)."""
+        return self._host.wall() + self._leads.put_off_s(instance) + instance.users.urgent_within_s
 
     def _fire(self, instance: Instance) -> None:
         instance.timer = None

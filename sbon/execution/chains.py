@@ -5,7 +5,7 @@ for each task, so nothing has to be undone when an operator moves, is shared, or
 count as if the batches had travelled (`Flow.carried`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from sbon.chaining import first_part, passes_on
@@ -17,6 +17,7 @@ from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
 from sbon.execution.work import Stage
 from sbon.links.batch import Batch
+from sbon.query.params.joined import JoinParams, WindowJoinParams
 from sbon.query.plan import Part
 from sbon.types import NodeId, OperatorId
 from sbon.watermarks import WATERMARK_END
@@ -54,6 +55,16 @@ def behind_source(source: Instance, flow: Links, me: NodeId) -> list[Behind]:
             break
         found.append(Behind(operator, incoming.link.port, at.spec.schema))
     return found
+
+
+def joins_behind(source: Instance, flow: Links, me: NodeId) -> Iterator[Instance]:
+    """Yields the joins on this host that all rows of a source go to, one after the other; no join of a stream with itself."""
+    at, seen = source, {source}
+    while (consumer := _local_consumer(at, flow, me)) is not None and consumer[0] not in seen:
+        at = consumer[0]
+        seen.add(at)
+        if isinstance(at.spec.params, JoinParams | WindowJoinParams) and at.spec.params.apart:
+            yield at
 
 
 def joins_soon(instance: Instance, flow: Links, me: NodeId) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from sbon.batching import Cost
 from sbon.connectors.interface import Polled
+from sbon.engine.leads import ROWS_AHEAD
 from sbon.engine.polling import MANY_ROWS, SHARE_LEAST, Polling
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
@@ -39,7 +40,7 @@ class Host:
 
 def source(cost_s: float) -> Any:
     instance: Any = type("Instance", (), {"__hash__": object.__hash__})()
-    vars(instance).update(state=State.RUNNING, timer=None, polls=Polls[Any](), source=None)
+    vars(instance).update(state=State.RUNNING, timer=None, polls=Polls[Any](), source=None, watermark_out_us=0, figures=Figures())
     instance.polls.batch_cost.took(1, cost_s)
     instance.polls.polled_at = 100.0
     return instance
@@ -111,3 +112,20 @@ def test_a_batch_made_ahead_is_as_large_as_the_operators_behind_it_take(making_u
     assert instance.source.batch_rows == alone
     polling.allow(instance, 100.0, ahead=True)
     assert instance.source.batch_rows == ahead
+
+
+def test_a_source_that_is_ahead_of_one_it_is_joined_with_is_asked_for_few_rows() -> None:
+    behind, ahead = source(0.001), source(0.001)
+    ahead.watermark_out_us, ahead.source = 5_000_000, SimpleNamespace(batch_rows=0)
+    ahead.cost = Cost()
+    for rows in (100_000, 200_000):
+        ahead.cost.took(rows, rows * 1e-9)
+    polling: Any = Polling(Host(0.1), EngineConfig(), lambda instance: None, lambda source: ["join"])  # type: ignore[arg-type,list-item]
+    polling.allow(ahead, 100.0)
+    assert ahead.source.batch_rows > ROWS_AHEAD
+
+    behind.polls.has_more = True
+    polling.again(behind, polled(1), 100.0)
+    polling.allow(ahead, 100.0)
+
+    assert ahead.source.batch_rows == ROWS_AHEAD
