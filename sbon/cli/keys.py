@@ -57,9 +57,9 @@ def install(
     Examples:
       sbon keygen --out new.key
       sbon keys install new.key
-      sbon keys list                  shows the ids
-      sbon keys use 1f2e3d4c          all seal with the new key
-      sbon keys remove 5a6b7c8d       none opens with the old one
+      sbon keys list                # shows the ids
+      sbon keys use 1f2e3d4c        # all seal with the new key
+      sbon keys remove 5a6b7c8d     # none opens with the old one
       sbon keys install new.key --except lost7
     """
     _change(socket, json, "install", key=read_key(key), left_out=left_out)

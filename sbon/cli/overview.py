@@ -163,8 +163,8 @@ def rtt(
 
     \b
     Examples:
-      sbon rtt tokyo-1             from this agent to tokyo-1
-      sbon rtt tokyo-1 paris-2     between two others
+      sbon rtt tokyo-1           # from this agent to tokyo-1
+      sbon rtt tokyo-1 paris-2   # between two others
     """
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("rtt", a=a, b=b)

@@ -35,9 +35,9 @@ def leave(
 
     \b
     Examples:
-      sbon leave                 hands over for as long as leaving_s says
-      sbon leave --within 60     for longer: large states take their time
-      sbon leave --within 0      leaves at once; its operators end with it
+      sbon leave               # hands over for as long as leaving_s says
+      sbon leave --within 60   # for longer: large states take their time
+      sbon leave --within 0    # leaves at once; its operators end with it
     """
     with ControlClient(find_socket(socket)) as agent:
         result: dict[str, Any] = next(agent.stream("leave", within_s=within), {})  # no time-out: it may take as long as it was allowed to

@@ -250,7 +250,7 @@ def tail(
     \b
     Examples:
       sbon tail paris-1.1t95lbp.02
-      sbon tail alerts --limit 100 --json > rows.ndjson
+      sbon tail paris-1.1t95lbp.02 --limit 100 --json > rows.ndjson
     """
     with contextlib.suppress(KeyboardInterrupt), ControlClient(find_socket(socket)) as agent:
         query_id = resolve_query(agent, query, SELECTING)

@@ -85,7 +85,8 @@ def _help(text: str) -> Iterator[str]:
             continue
         title, _, lines = paragraph.replace("\b", "").strip("\n").partition(":")
         shown = [line.strip() for line in (lines.splitlines() if "\n" in lines else lines.split("; ")) if line.strip()]
-        yield f"{title.strip()}:\n\n```\n" + "\n".join(shown) + "\n```"
+        language = "sh" if title.strip().startswith("Example") else "text"
+        yield f"{title.strip()}:\n\n```{language}\n" + "\n".join(shown) + "\n```"
 
 
 def _agent() -> Iterator[str]:
