@@ -48,14 +48,14 @@ class Options:
     """
 
     def __init__(self, what: str, connector: str, options: Iterable[tuple[str, str]]) -> None:
-        self._what = what
+        self.what = what
         self.connector = connector
         self._given = dict(options)
         self._asked: dict[str, None] = {}
 
     def refuse(self, key: str, value: object, expected: str) -> ConnectorError:
         """Returns an error, in one line, about the value of an option."""
-        return ConnectorError(f"{self._what}: option {key} = {value!r}, expected {expected}", option=key)
+        return ConnectorError(f"{self.what}: option {key} = {value!r}, expected {expected}", option=key)
 
     def given(self, key: str) -> bool:
         """Tells whether the statement has this option."""
@@ -78,7 +78,7 @@ class Options:
         """Reads a text that must be given and not empty."""
         value = self._take(key)
         if not value:
-            raise ConnectorError(f"{self._what}: connector '{self.connector}' needs option {key}: write {key} = '{example}'", option=key)
+            raise ConnectorError(f"{self.what}: connector '{self.connector}' needs option {key}: write {key} = '{example}'", option=key)
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
@@ -141,7 +141,7 @@ class Options:
         return [word.strip() for word in value.split(",")]
 
     def _common(self) -> tuple[str, ...]:
-        return COMMON.get(self._what.partition(" ")[0], ())
+        return COMMON.get(self.what.partition(" ")[0], ())
 
     def finish(self) -> None:
         """Refuses options that have not been read.
@@ -155,4 +155,4 @@ class Options:
             if key not in self._asked:
                 near = difflib.get_close_matches(key, (*self._asked, *self._common()), n=1)
                 hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(self._asked)}"
-                raise ConnectorError(f"{self._what}: option {key} is unknown to connector '{self.connector}'{hint}", option=key)
+                raise ConnectorError(f"{self.what}: option {key} is unknown to connector '{self.connector}'{hint}", option=key)

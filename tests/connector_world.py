@@ -28,6 +28,15 @@ class InlineHost:
         self.loop = loop
         self.workers = 2
 
+    def now(self) -> float:
+        """Returns monotonic seconds."""
+        return time.monotonic()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Calls `callback` on the loop's thread."""
+        handle: asyncio.TimerHandle = self.loop.call_later(when - time.monotonic(), callback)
+        return handle
+
     def random_bytes(self, count: int) -> bytes:
         """Returns bytes from a seeded generator."""
         return bytes(self.rng.bytes(count))

@@ -25,7 +25,7 @@ class SocketPlace:
     def __init__(self, what: str, host: str, port: int, reach: Reach, *, listens: bool, option: str = "host") -> None:
         self.host = host
         self.port = port
-        self._what = what
+        self.what = what
         self._reach = reach
         self._does = "listen on" if listens else "connect to"
         self.option = option
@@ -41,7 +41,7 @@ class SocketPlace:
         if self._reach.addresses is None:
             return
         with contextlib.suppress(OSError):  # the name may become known later
-            self._usable(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
+            self.usable(_addresses(socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)))
 
     async def addresses(self, loop: asyncio.AbstractEventLoop) -> list[str]:
         """Returns the checked addresses to listen on or to connect to.
@@ -57,19 +57,30 @@ class SocketPlace:
         """
         if self._reach.addresses is None:
             return [self.host]
-        return self._usable(await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
+        return self.usable(_addresses(await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)))
 
-    def _usable(self, found: Sequence[tuple[Any, ...]]) -> list[str]:
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    def usable(self, addresses: Sequence[str]) -> list[str]:
+        """Returns those of the addresses, as numbers, that may be used.
+
+        Raises
+        ------
+        ConnectorError
+            None of them may be used.
+        """
         usable = [address for address in addresses if self._reach.allows_address(address, self.port)]
         if not usable:
             node = self._reach.node
             raise ConnectorError(
-                f"{self._what}: other agents may not have {node} {self._does} {self.host}:{self.port}: to allow it, add its address to "
+                f"{self.what}: other agents may not have {node} {self._does} {self.host}:{self.port}: to allow it, add its address to "
                 f"connectors.tcp.allow in the configuration of {node}",
                 option=self.option,
             )
         return usable
+
+
+def _addresses(found: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Returns the addresses that a resolver has found, each once."""
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def loop_of(what: str, connector: str, context: ConnectorContext) -> asyncio.AbstractEventLoop:
@@ -83,6 +94,6 @@ def loop_of(what: str, connector: str, context: ConnectorContext) -> asyncio.Abs
     loop = getattr(context.host, "loop", None)
     if not isinstance(loop, asyncio.AbstractEventLoop):
         raise ConnectorError(
-            f"{what}: connector '{connector}' needs real sockets, and the simulation has none: use 'datagen', 'file' or 'discard'"
+            f"{what}: connector '{connector}' needs real sockets, and the simulation has none: use 'datagen', 'file', 'tcp' or 'discard'"
         )
     return loop

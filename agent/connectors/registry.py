@@ -17,7 +17,7 @@ _SOURCES = {
     "file": "sbon_agent.connectors.file_source:FileSource",
     "http": "sbon_agent.connectors.http_source:build_http_source",
     "mqtt": "sbon_agent.connectors.mqtt_source:MqttSource",
-    "tcp": "sbon_agent.connectors.tcp_source:TcpSource",
+    "tcp": "sbon_agent.connectors.tcp:build_tcp_source",
     "system": "sbon.connectors.system_source:SystemSource",
 }
 _SINKS = {
@@ -25,7 +25,7 @@ _SINKS = {
     "http": "sbon_agent.connectors.http_sink:HttpSink",
     "mqtt": "sbon_agent.connectors.mqtt_sink:MqttSink",
     "sse": "sbon_agent.connectors.sse:build_sse_sink",
-    "tcp": "sbon_agent.connectors.tcp:TcpSink",
+    "tcp": "sbon_agent.connectors.tcp:build_tcp_sink",
     "discard": "sbon.connectors.discard:DiscardSink",
     "websocket": "sbon_agent.connectors.websocket:build_websocket_sink",
 }

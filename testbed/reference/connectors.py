@@ -37,7 +37,7 @@ SHARED: dict[str, str] = {
 }
 """Modules and classes that several connectors refer to, and their headings."""
 
-_IN_CODE = re.compile(r" \(`(?:sbon\.[a-z_.]+|file_table|parquet_pruning|tcp_source)`\)")
+_IN_CODE = re.compile(r" \(`(?:sbon\.[a-z_.]+|file_table|parquet_pruning)`\)")
 """Matches references to other modules, which do not help users."""
 _UNDERLINED = re.compile(r"^(\S.*)\n-{3,}$", re.MULTILINE)
 _OPTION = re.compile(r"^([A-Za-z_.]+(?:, [A-Za-z_.]+)*) : ", re.MULTILINE)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import polars as pl
 import pytest
 
 from sbon.connectors.interface import Congested
+from sbon.connectors.outside import KEEPALIVE_IDLE_S
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.query.params.source import SinkParams
@@ -264,6 +266,20 @@ async def test_an_idle_peer_holds_the_watermark_only_as_long_as_it_may():
     connector.stop()
 
 
+async def test_the_kernel_probes_peers_that_are_silent():
+    """A source never writes, so nothing else would tell it that the machine of its peer has gone."""
+    listening = Source(port=0)
+    host, port = await until(lambda: listening.connector.address)
+    out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), host=host, port=port)
+    for endpoint in (listening.connector._endpoint, out._endpoint):
+        (connection,) = await until(lambda: endpoint.connections)  # noqa: B023 - asked at once
+        connected = connection.stream._transport.get_extra_info("socket")
+        assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEPALIVE_IDLE_S
+    out.close()
+    listening.connector.stop()
+
+
 async def test_a_taken_port_is_one_clear_error():
     server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -374,7 +390,7 @@ async def test_a_slow_peer_slows_the_query_and_no_row_is_lost():
 
 
 async def test_a_closed_sink_without_peer_gives_up_and_says_how_many_rows(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sbon_agent.connectors.tcp.FLUSH_ON_CLOSE_S", 0.01)
+    monkeypatch.setattr("sbon.connectors.line_sink.FLUSH_ON_CLOSE_S", 0.01)
     out: Any = sink("tcp", SCHEMA, context(loop=asyncio.get_running_loop()), mode="listen", port=0)
     await write(out, 1, 2, 3)
     out.close()
@@ -440,14 +456,15 @@ async def test_values_are_refused_and_taken_as_frames_are():
 
 
 class Peer:
-    """A connection, or its transport, that reports room from inside `write`, or that has broken without a report."""
+    """A connection, or its stream, that reports room from inside `write`, or that has broken without a report."""
 
     def __init__(self, out: Any) -> None:
         self.out, self.got, self.full, self.broken = out, [], False, False
-        self.transport = self
+        self.stream = self
 
-    def is_closing(self) -> bool:
-        return self.broken
+    @property
+    def is_open(self) -> bool:
+        return not self.broken
 
     def close(self) -> None:
         self.broken = True
@@ -520,13 +537,13 @@ async def test_what_is_allowed_carries_rows_for_other_agents():
 async def test_a_name_that_leads_elsewhere_later_is_not_followed():
     """A name is resolved and checked for each connection, and the connection uses the checked address."""
     out: Any = sink("tcp", SCHEMA, others(), host="localhost", port=9)
-    endpoint = out._endpoint
-    (await until(lambda: endpoint._task)).cancel()
-    endpoint.loop = SimpleNamespace(getaddrinfo=answering("192.0.2.1", "127.0.0.1"), create_connection=None)
-    assert await endpoint._place.addresses(endpoint.loop) == ["127.0.0.1"]
-    endpoint.loop = SimpleNamespace(getaddrinfo=answering("192.0.2.1"), create_connection=None)
-    await endpoint._connect()
-    assert "connectors.tcp.allow" in str(endpoint.error)
+    sockets = out._endpoint.outside
+    (await until(lambda: sockets._task)).cancel()
+    sockets._loop = SimpleNamespace(getaddrinfo=answering("192.0.2.1", "127.0.0.1"), create_connection=None)
+    assert await sockets._place.addresses(sockets._loop) == ["127.0.0.1"]
+    sockets._loop = SimpleNamespace(getaddrinfo=answering("192.0.2.1"), create_connection=None)
+    await sockets._connect(None, out._endpoint._fail)
+    assert "connectors.tcp.allow" in str(out._endpoint.error)
     with pytest.raises(ConnectorError, match=r"connectors\.tcp\.allow"):
         out.write_values(values(1))
 

@@ -1,13 +1,13 @@
 """Lines of several connections, received in pieces of any size, equal those of a reader that takes one octet at a time."""
 
-from typing import Any, cast
+from contextlib import nullcontext
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbon.connectors.line_buffer import LineBuffer
+from sbon.connectors.line_endpoint import LineTail
 from sbon.misfits import Misfits
-from sbon_agent.connectors.line_buffer import LineBuffer
-from sbon_agent.connectors.lines import Connection, Endpoint
 
 LINE_BYTES_MAX = 16
 CLOSED = None
@@ -44,8 +44,8 @@ def plain(events: list[tuple[int, bytes | None]]) -> tuple[list[bytes], int]:
 @example([(0, b"a\n" * 20)], [3, -100, 1])
 def test_lines_are_those_of_a_plain_reading(events: list[tuple[int, bytes | None]], takes: list[int]) -> None:
     misfits = Misfits()
-    buffer = LineBuffer(LINE_BYTES_MAX, misfits)
-    connections = [Connection(cast("Endpoint", None)) for _ in range(2)]
+    buffer = LineBuffer(LINE_BYTES_MAX, misfits, nullcontext())
+    connections = [LineTail() for _ in range(2)]
     kept, long = plain(events)
     for connection, data in events:
         before = buffer.lines
@@ -68,8 +68,8 @@ def test_lines_are_those_of_a_plain_reading(events: list[tuple[int, bytes | None
 
 def test_what_a_connection_holds_of_a_line_without_end_is_bounded() -> None:
     misfits = Misfits()
-    buffer = LineBuffer(1000, misfits)
-    connection: Any = Connection(cast("Endpoint", None))
+    buffer = LineBuffer(1000, misfits, nullcontext())
+    connection = LineTail()
     for _ in range(5000):
         buffer.received(connection, b"x")
         assert len(connection.tail) <= 1000
@@ -79,16 +79,16 @@ def test_what_a_connection_holds_of_a_line_without_end_is_bounded() -> None:
 
 
 def test_few_lines_are_also_limited_in_their_octets() -> None:
-    buffer = LineBuffer(1000, Misfits())
-    buffer.received(Connection(cast("Endpoint", None)), (b"x" * 99 + b"\n") * 10)
+    buffer = LineBuffer(1000, Misfits(), nullcontext())
+    buffer.received(LineTail(), (b"x" * 99 + b"\n") * 10)
 
     assert len(buffer.take_lines(10, 250)) == 300
     assert buffer.lines == 7
 
 
 def test_lines_that_come_one_by_one_take_no_more_memory_than_a_block_of_them() -> None:
-    buffer = LineBuffer(1000, Misfits())
-    connection = Connection(cast("Endpoint", None))
+    buffer = LineBuffer(1000, Misfits(), nullcontext())
+    connection = LineTail()
     for _ in range(10_000):
         buffer.received(connection, b"{}\n")
 

@@ -6,13 +6,13 @@ run on the event loop for every byte of a stream.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
+from contextlib import AbstractContextManager
 
 import numpy as np
 
+from sbon.connectors.line_endpoint import LineTail
 from sbon.misfits import Misfits
-from sbon_agent.connectors.lines import Connection
 
 SMALL_BYTES_MAX = 4096
 """Pieces up to this size are merged, so that the buffer takes hardly more memory than its bytes. numpy counts the line ends of larger
@@ -26,12 +26,13 @@ class LineBuffer:
     ----------
     line_bytes_max : longer lines are left out
     misfits : counts the lines left out, on the event loop's thread
+    lock : guards the buffer if lines are taken on another thread than they are added
     """
 
-    def __init__(self, line_bytes_max: int, misfits: Misfits) -> None:
+    def __init__(self, line_bytes_max: int, misfits: Misfits, lock: AbstractContextManager[object]) -> None:
         self._line_bytes_max = line_bytes_max
         self._misfits = misfits
-        self._lock = threading.Lock()
+        self._lock = lock
         """Guards the attributes below."""
         self._pieces: deque[tuple[bytes, int]] = deque()
         """Pieces, each with the number of its lines that have not been taken."""
@@ -39,7 +40,7 @@ class LineBuffer:
         """Number of bytes of the first piece that have been taken."""
         self.lines = self.size_bytes = 0
 
-    def received(self, connection: Connection, data: bytes) -> bool:
+    def received(self, connection: LineTail, data: bytes) -> bool:
         """Adds the whole lines that a connection has sent, and keeps the rest as its tail. Returns True if the buffer had no lines before
         and has some now."""
         begin, end = 0, data.rfind(b"\n") + 1
@@ -55,7 +56,7 @@ class LineBuffer:
                 connection.skipping, connection.tail = True, bytearray()
         return self._keep(self._without_long(whole) if len(whole) > self._line_bytes_max else whole)
 
-    def closed(self, connection: Connection) -> bool:
+    def closed(self, connection: LineTail) -> bool:
         """Adds the last line of a closed connection, which may lack its end. Returns as `received` does."""
         last, connection.tail, connection.skipping = bytes(connection.tail), bytearray(), False
         return bool(last.strip()) and self._keep(last + b"\n")

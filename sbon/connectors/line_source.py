@@ -1,24 +1,24 @@
-"""Connector `tcp` as a source; its options are at the head of `tcp`.
+"""Source of lines from the connections of an endpoint, free of I/O: connector `tcp` (`sbon_agent.connectors.tcp` has its options).
 
-The event loop only collects lines. When the engine polls, an executor thread decodes some MiB at once into columns, which are given out in
-batches. If only a few lines wait, the event loop decodes them to plain values.
+The agent's thread only collects lines. When the engine polls, an executor thread decodes some MiB at once into columns, which are given out
+in batches. If only a few lines wait, the agent's thread decodes them to plain values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from sbon.connectors.interface import BATCH_ROWS, BATCH_ROWS_MAX, Polled
 from sbon.connectors.line_batches import LineBatches
+from sbon.connectors.line_buffer import LineBuffer
+from sbon.connectors.line_endpoint import Connection, LineEndpoint
 from sbon.formats.json_blocks import lines_of
 from sbon.misfits import Misfits
 from sbon.operators.values import FEW_ROWS
 from sbon.options import Options
 from sbon.query.params.source import SourceParams
-from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.line_buffer import LineBuffer
-from sbon_agent.connectors.lines import Connection, Endpoint
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,26 +27,29 @@ BLOCK_BYTES = 2 << 20
 """Bytes decoded at once. More: other work waits longer for a thread. Less: each row costs more."""
 SMALL_ROWS_MAX = 1024
 SMALL_BYTES_MAX = 256 * 1024
-"""A poll for at most SMALL_ROWS_MAX rows decodes no more rows, and at most SMALL_BYTES_MAX bytes: it may run on the event loop."""
+"""A poll for at most SMALL_ROWS_MAX rows decodes no more rows, and at most SMALL_BYTES_MAX bytes: it may run on the agent's thread."""
 BUFFER_BYTES = 8 << 20
 """Default of `buffer_bytes_max`."""
 
 
-class TcpSource:
-    """Reads lines from all connections, in the order in which they came."""
+class LineSource:
+    """Reads lines from all connections, in the order in which they came.
 
-    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
-        what = f"source {params.name}"
-        options = Options(what, params.connector, params.options)
-        self._endpoint = Endpoint(what, options, "listen", context, writes=False)
+    Parameters
+    ----------
+    options : options of `LineBatches`, and `line_bytes_max` and `buffer_bytes_max`
+    lock : guards the lines that wait, because polls may run on other threads
+    """
+
+    def __init__(self, params: SourceParams, options: Options, endpoint: LineEndpoint, lock: AbstractContextManager[object]) -> None:
+        self._endpoint = endpoint
         line_bytes_max = options.integer("line_bytes_max", 65_536, 16, 16 << 20)
         self._buffer_bytes_max = options.integer("buffer_bytes_max", BUFFER_BYTES, 1024, 1 << 30)
         self._long = Misfits()
         self.misfits = Misfits(beside=self._long)
-        self._buffer = LineBuffer(line_bytes_max, self._long)
+        self._buffer = LineBuffer(line_bytes_max, self._long, lock)
         self._batches = LineBatches(params, options, self.misfits, BATCH_ROWS)
         self.batch_rows = BATCH_ROWS_MAX
-        options.finish()
         self._rest: pl.DataFrame | None = None
         """Decoded rows that have not been given out yet."""
         self._paused = False
@@ -69,7 +72,7 @@ class TcpSource:
 
     @property
     def threaded(self) -> bool:
-        """Tells whether a poll should run on a thread, because more than a handful of rows would hold up the event loop."""
+        """Tells whether a poll should run on a thread, because more than a handful of rows would hold up the agent's thread."""
         return self._rest is not None or self._buffer.lines > FEW_ROWS
 
     def open(self) -> None:
@@ -113,7 +116,7 @@ class TcpSource:
     def _let_in(self) -> None:
         """Schedules reading from the peers again if there is room."""
         if self._paused and self._buffer.size_bytes <= self._buffer_bytes_max // 2:
-            self._endpoint.loop.call_soon_threadsafe(self._resume)
+            self._endpoint.outside.soon(self._resume)
 
     def _resume(self) -> None:
         if self._paused and self._buffer.size_bytes <= self._buffer_bytes_max // 2:
@@ -121,7 +124,7 @@ class TcpSource:
             for connection in self._endpoint.connections:
                 connection.resume()
 
-    # ------------------------------------------------------------------------------------------------- lines.Owner
+    # ------------------------------------------------------------------------------------------------- line_endpoint.Owner
 
     def connected(self, connection: Connection) -> None:
         """Pauses a new peer while the buffer is full."""
