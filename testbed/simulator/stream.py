@@ -9,6 +9,7 @@ process resets the process's ends; a machine that is off sends nothing.
 from collections import deque
 from collections.abc import Callable
 
+from sbon.connectors.outside import OuterHandler
 from sbon.ports import StreamHandler
 from sbon.types import Address
 from sbon_testbed.simulator.network import Network
@@ -65,6 +66,11 @@ class Pipe:
                 self.network.time.now_ns + self.network.delay_ns(self.source.node, self.target.node) + ns(self.network.draws.uniform())
             )
 
+    def _read_again(self) -> None:
+        """Delivers waiting bytes; called when the target reads again."""
+        if self._queue and not self._armed:
+            self._arm(self.network.time.now_ns + self.network.delay_ns(self.target.node, self.source.node))
+
     def _arm(self, when_ns: int) -> None:
         self._armed = True
         self.network.time.at(when_ns, self._deliver)
@@ -81,6 +87,9 @@ class Pipe:
         now_ns = self.network.time.now_ns
         if (goes_on_ns := self.network.stopped_until_ns(self.target.node)) > now_ns:
             self._arm(goes_on_ns)
+            return
+        if self.target.reads_again is not None:
+            self.target.reads_again = self._read_again
             return
         parts: list[bytes] = []
         mark = 0
@@ -116,12 +125,19 @@ class Pipe:
 
 
 class SimulatedStream:
-    """One end of a stream. Satisfies `sbon.ports.Stream`."""
+    """One end of a stream. Satisfies `sbon.connectors.outside.OuterStream`."""
 
-    def __init__(self, network: Network, node: int, peer: Address, handler: StreamHandler | None, alive: Callable[[], bool]) -> None:
+    def __init__(
+        self, network: Network, node: int, peer: Address, handler: StreamHandler | OuterHandler | None, alive: Callable[[], bool]
+    ) -> None:
         self.network, self.node, self.peer, self.handler = network, node, peer, handler
         self.open = False
         self.out: Pipe | None = None
+        self.opening_s = 0.0
+        self.reads_again: Callable[[], None] | None = None
+        """Called when this end reads again; None while it has not paused."""
+        self.keepalive_s = 0.0
+        """Pause between probes of the peer, as of TCP keepalive, which find a peer that is gone even if this end never writes; 0: none."""
         self._alive = alive
         self._full = False
 
@@ -146,14 +162,55 @@ class SimulatedStream:
         """Closes the stream after the bytes written so far, and soon tells the handler."""
         if self.open and self.out is not None:
             self.open = False
+            self.resume()
             self.out.push(_FIN)
             self.network.time.after(0, lambda: self._tell_closed("closed"))
+
+    @property
+    def is_open(self) -> bool:
+        """Tells whether bytes can be written."""
+        return self.open
+
+    def pause(self) -> None:
+        """Stops reading; bytes that arrive wait."""
+        if self.open and self.reads_again is None:
+            self.reads_again = _nothing
+
+    def resume(self) -> None:
+        """Reads again."""
+        again, self.reads_again = self.reads_again, None
+        if again is not None:
+            again()
+
+    def abort(self) -> None:
+        """Closes the stream at once, drops the bytes in flight, and soon tells the handler."""
+        if self.open and self.out is not None:
+            self.open = False
+            self.resume()
+            self.out.drop()
+            self.out.push(_RESET)
+            self.network.time.after(0, lambda: self._tell_closed("aborted"))
 
     def established(self) -> None:
         """Opens this end and tells the handler."""
         if self._alive() and self.handler is not None:
             self.open = True
+            self._probe_later()
             self.handler.connected(self)
+
+    def _probe_later(self) -> None:
+        if self.keepalive_s:
+            self.network.time.after(ns(self.keepalive_s), self._probe)
+
+    def _probe(self) -> None:
+        if not self.open or self.out is None or not self._alive():
+            return
+        peer = self.out.target
+        both = self.network.reaches(self.node, peer.node) and self.network.reaches(peer.node, self.node)
+        if both and peer.open:
+            self._probe_later()
+        else:
+            self.end("timed out" if not both else "reset by the peer")
 
     def take(self, data: bytes) -> None:
         """Delivers received bytes."""
@@ -174,6 +231,7 @@ class SimulatedStream:
         """Ends the stream at this end, regardless of bytes in flight."""
         if self.open:
             self.open = False
+            self.resume()
             self._tell_closed(reason)
 
     def refused(self, reason: str) -> None:
@@ -184,6 +242,7 @@ class SimulatedStream:
     def kill(self, silent: bool) -> None:
         """Handles the death of the process: the machine resets the stream, unless it went off, too (`silent`)."""
         was_open, self.open, self.handler = self.open, False, None
+        self.resume()
         if self.out is not None:
             if silent:
                 self.out.drop()
@@ -194,6 +253,10 @@ class SimulatedStream:
         handler, self.handler = self.handler, None
         if handler is not None and self._alive():
             handler.closed(reason)
+
+
+def _nothing() -> None:
+    """Does nothing."""
 
 
 class Streams:

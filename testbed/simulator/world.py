@@ -12,12 +12,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from sbon.connectors.outside import OuterHandler
 from sbon.errors import ConfigError
 from sbon.ports import ProcessorUse, StreamHandler, Timer
 from sbon.types import Address, FloatArray
 from sbon_testbed.simulator.cpu import Cpu, CpuConfig
 from sbon_testbed.simulator.disk import VirtualDisk
 from sbon_testbed.simulator.network import Network, NetworkConfig
+from sbon_testbed.simulator.outside import VirtualOutside
 from sbon_testbed.simulator.stream import SimulatedStream, Streams
 from sbon_testbed.simulator.time import NS, VirtualTime, ns, ns_not_before
 
@@ -44,12 +46,20 @@ class Machine:
         self.cpu = Cpu(world.time, world.cpu)
         self.disk = VirtualDisk()
         self.ports: dict[int, SimulatedHost] = {}
+        self.outer_ports: dict[int, VirtualOutside] = {}
+        """Ports on which connectors listen."""
         self.port_next = _EPHEMERAL_PORT
         self._rng = rng
 
     def boot(self) -> "SimulatedHost":
         """Returns a host for a new process on this machine, with a random generator of its own."""
         return SimulatedHost(self, self._rng.spawn(1)[0])
+
+    def accept(self, port: int, peer: Address) -> SimulatedStream | None:
+        """Accepts a stream; returns None if no process listens on the port."""
+        if port in self.ports:
+            return self.ports[port].take_stream(peer)
+        return self.outer_ports[port].take_stream(peer) if port in self.outer_ports else None
 
     def ephemeral_port(self) -> int:
         """Returns a port for an outgoing stream."""
@@ -145,16 +155,19 @@ class SimulatedHost:
             arrive = partial(_datagram_arrives, target, address[1], bytes(data), (self.machine.ip, self._port))
             self._world.network.send_datagram(self.machine.number, target.number, len(data), arrive)
 
-    def connect(self, address: Address, handler: StreamHandler) -> None:
+    def outside(self, what: str, host: str, port: int, usable: Callable[[Sequence[str]], list[str]]) -> VirtualOutside:
+        """Returns an address outside the overlay, for a connector; see `sbon.connectors.outside.OutsideHost`."""
+        return VirtualOutside(self, what, host, port, usable)
+
+    def connect(self, address: Address, handler: StreamHandler | OuterHandler, keepalive_s: float = 0.0) -> None:
         """Opens a stream; refuses an address that no machine has."""
-        stream = SimulatedStream(self._world.network, self.machine.number, address, handler, self._is_alive)
-        self._remember(stream)
+        stream = self.new_stream(address, handler, keepalive_s)
         target = self._world.machine_at(address[0])
         if target is None:
             self.call_soon(lambda: stream.refused("no route to host"))
             return
         me = (self.machine.ip, self.machine.ephemeral_port())
-        self._world.streams.dial(stream, target.number, lambda: _stream_arrives(target, address[1], me))
+        self._world.streams.dial(stream, target.number, lambda: target.accept(address[1], me))
 
     def execute(
         self,
@@ -220,6 +233,8 @@ class SimulatedHost:
         self._datagram = self._accept = None
         if self.machine.ports.get(self._port) is self:
             del self.machine.ports[self._port]
+        outer = self.machine.outer_ports
+        self.machine.outer_ports = {port: one for port, one in outer.items() if one.process is not self}
         for stream in self._streams:
             stream.kill(silent)
         self._streams.clear()
@@ -234,17 +249,16 @@ class SimulatedHost:
         """Accepts a stream to this process's port; returns None if it is not listening."""
         if self._accept is None:
             return None
-        stream = SimulatedStream(self._world.network, self.machine.number, peer, self._accept(peer), self._is_alive)
-        self._remember(stream)
-        return stream
+        return self.new_stream(peer, self._accept(peer))
 
-    def _is_alive(self) -> bool:
-        return self.alive
-
-    def _remember(self, stream: SimulatedStream) -> None:
+    def new_stream(self, peer: Address, handler: StreamHandler | OuterHandler, keepalive_s: float = 0.0) -> SimulatedStream:
+        """Returns this process's end of a stream, not open yet, which ends with the process."""
+        stream = SimulatedStream(self._world.network, self.machine.number, peer, handler, lambda: self.alive)
+        stream.keepalive_s = keepalive_s
         if len(self._streams) > 64 and len(self._streams) & (len(self._streams) - 1) == 0:
             self._streams = [known for known in self._streams if known.handler is not None]
         self._streams.append(stream)
+        return stream
 
 
 class _Meter:
@@ -269,8 +283,3 @@ def _datagram_arrives(machine: Machine, port: int, data: bytes, sender: Address)
     host = machine.ports.get(port)
     if host is not None and network.powered(machine.number):
         host.take_datagram(data, sender)
-
-
-def _stream_arrives(machine: Machine, port: int, peer: Address) -> SimulatedStream | None:
-    host = machine.ports.get(port)
-    return host.take_stream(peer) if host is not None else None
