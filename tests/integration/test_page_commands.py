@@ -30,11 +30,16 @@ def typed(command: Command, folder: Path, timeout_s: float = WAIT_S) -> str:
     return said
 
 
+def once(commands: list[Command]) -> list[Command]:
+    """Returns the commands without those that another page has too."""
+    return list({command.text: command for command in commands}.values())
+
+
 def test_commands_that_need_no_agent(tmp_path: Path) -> None:
     mistake_of_the_page = 'name = "ams"\n\n[membership]\nprobe_interval = 1.0\n'
     (tmp_path / "agent.toml").write_text(mistake_of_the_page)
 
-    for command in commands_run_by("tests/integration/test_page_commands.py::test_commands_that_need_no_agent"):
+    for command in once(commands_run_by("tests/integration/test_page_commands.py::test_commands_that_need_no_agent")):
         said = typed(command, tmp_path)
         assert said or ">" in command.text
 
@@ -43,5 +48,5 @@ def test_commands_that_need_no_agent(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_commands_of_some_minutes(tmp_path: Path) -> None:
-    for command in commands_run_by("tests/integration/test_page_commands.py::test_commands_of_some_minutes"):
+    for command in once(commands_run_by("tests/integration/test_page_commands.py::test_commands_of_some_minutes")):
         typed(command, tmp_path, SOAK_WAIT_S)

@@ -6,16 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from sbon.config import load, setting_paths
 from sbon.errors import ConfigError
-from sbon_agent.config import read_config
+from sbon_agent.config import AgentConfig, read_config
 from tests.command_lines import WrongCommandError, missing, parse
 from tests.documents import LANGUAGES, PAGES, ROOT, Block, Command, Entry, all_blocks, all_commands, commands, table
 
 _LIKE_A_COMMAND = re.compile(r"^ *(?:\w*\$ |sbon [a-z]|make [a-z]|python[\d.]* -)")
 _NUMBER = re.compile(r"\b(?:N|SECONDS)\b")
-_SPAN = re.compile(r"`(sbon [a-z][^`]*)`")
+_SPAN = re.compile(r"`((?:sbon|make) [a-z][^`]*|python[\d.]* -m [^`]*)`")
+_SETTING = re.compile(r"`(?:([a-z_]+(?:\.[a-z_]+)+)|\[([a-z_]+)\] ([a-z_]+))(?: = ([^`]+))?`")
 NO_COMMANDS = {"sbon key id", "sbon datagram", "sbon stream 1"}
 """Texts of docs/protocols.md that keys and nonces are derived from."""
+NO_SETTINGS = {
+    *("links.sender", "links.receiver", "migration.coordinator", "migration.copy", "migration.newcomer", "migration.neighbour"),
+    "load.records_dropped",
+}
+"""State machines of docs/protocols-design.md, and a column of telemetry."""
 
 
 def wrong_blocks(found: tuple[Block, ...]) -> list[str]:
@@ -136,15 +143,46 @@ def test_many_commands_are_found() -> None:
     assert sum(len(entry.commands) for entry in table()[0] if entry.run_by) > 50
 
 
+def sentences(page: Path) -> str:
+    """Returns a page without its blocks, on one line."""
+    return re.sub(r"\s*\n\s*", " ", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL))
+
+
+def wrong_settings(text: str) -> list[str]:
+    """Returns the settings that sentences name though no agent has them, or with values that an agent refuses."""
+    known, wrong = set(setting_paths(AgentConfig)), []
+    sections = {path.partition(".")[0] for path in known if "." in path}
+    for dotted, section, setting, value in _SETTING.findall(text):
+        name = dotted or f"{section}.{setting}"
+        if name.partition(".")[0] not in sections or name.endswith(".py") or name in NO_SETTINGS:
+            continue
+        try:
+            load(AgentConfig, f"{name} = {value}" if value else "", "sentence")
+        except ConfigError as problem:
+            wrong.append(str(problem))
+        wrong.extend([] if name in known else [f"{name} is not a setting"])
+    return wrong
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "reference" not in page.parts], ids=lambda page: page.name)
+def test_settings_within_sentences_exist_and_take_their_values(page: Path) -> None:
+    assert wrong_settings(sentences(page)) == []
+
+
+def test_wrong_settings_within_sentences_are_found() -> None:
+    text = "`links.spill` `[links] spill_bytes = 0` `optimiser.multicast = 'no'` `engine.workers = 2` `links.sender` `telemetry.mqtt`"
+
+    assert [problem.partition(":")[0] for problem in wrong_settings(text)] == ["links.spill is not a setting", "sentence"]
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if "reference" not in page.parts], ids=lambda page: page.name)
 def test_commands_within_sentences_exist_with_their_options(page: Path) -> None:
     """Their arguments may be left out; N and SECONDS stand for numbers."""
-    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     wrong = []
-    for text in _SPAN.findall(re.sub(r"\s*\n\s*", " ", prose)):
+    for text in _SPAN.findall(sentences(page)):
         for words in Command(page.name, 0, _NUMBER.sub("2", re.sub(r"[\[\]]|\.\.\.", "", text))).steps():
             try:
-                parse(words, set())
+                parse(words, {"flink"})
             except WrongCommandError as problem:
                 if text not in NO_COMMANDS and not re.search(r"Missing|requires an argument|no command ''", str(problem)):
                     wrong.append(f"{text}: {problem}")
