@@ -126,19 +126,19 @@ class OwnedQueries:
 
     # ----------------------------------------------------------------------------------------------------- running
 
-    def deploy(self, plan: Plan, done: Done, former: QueryId = "", larger: Plan | None = None) -> None:
+    def deploy(self, plan: Plan, done: Done, kept: KeptQuery | None = None, larger: Plan | None = None) -> None:
         """Places a query and makes its operators; `done` gets its record.
 
         Parameters
         ----------
-        former : the query's id before this agent restarted
+        kept : the query as it was kept over a restart of this agent
         larger : the same query with more instances, tried if the latency of `plan` would exceed its bound
         """
 
         def deployed(result: tuple[Placed, Deployed] | SbonError) -> None:
             if isinstance(result, LatencyBoundError) and larger is not None:
                 problem = result
-                self.deploy(larger, lambda second: done(with_any_number(problem) if isinstance(second, SbonError) else second), former)
+                self.deploy(larger, lambda second: done(with_any_number(problem) if isinstance(second, SbonError) else second), kept)
                 return
             if isinstance(result, SbonError):
                 self._reaches.ended(plan.query)
@@ -154,9 +154,9 @@ class OwnedQueries:
             record.history.placed(record.nodes, self._host.wall())
             for report in running.sinks:
                 record.reported(report)
-            if former:
-                record.former = former
-                record.history.restarted(former, self._host.wall())
+            if kept is not None:
+                record.former, record.history.first = kept.former, kept.first
+                record.history.restarted(kept.former, self._host.wall())
             self.register.enter(record)
             self.ownership.look(record)
             self._events.placed(chosen.plan, chosen, running)
@@ -202,8 +202,8 @@ class OwnedQueries:
                     if problem is not None:
                         raise problem
                     if build is not None and 0 < len(plan.sizings) == len(query.sizings):
-                        kept = resting_on(build([len(one.operators) for one in query.sizings]), query.sizings)
-                        self.deploy(taking_up(kept), as_kept, query.former)
+                        same = resting_on(build([len(one.operators) for one in query.sizings]), query.sizings)
+                        self.deploy(taking_up(same), as_kept, query)
                     else:
                         choose()
                 except SbonError as refusal:
@@ -224,7 +224,7 @@ class OwnedQueries:
                     if isinstance(found, SbonError):
                         raise found
                     larger = None if found.larger is None else taking_up(found.larger)
-                    self.deploy(taking_up(found.plan), placed, query.former, larger)
+                    self.deploy(taking_up(found.plan), placed, query, larger)
                 except SbonError as refusal:
                     placed(refusal)
 

@@ -288,7 +288,7 @@ class Resuming:
         for action in actions:
             match action:
                 case Renamed(query, lives_on):
-                    former.runs_anew(query.former, lives_on=lives_on)
+                    former.runs_anew(query, lives_on=lives_on)
                     if query.sink:
                         self._replication.renew(query.sink, query.id)
                 case LiveOn(queries, gone):
@@ -300,8 +300,8 @@ class Resuming:
                         self._runner.inherited(query_id, found)
                 case Resume(query):
                     self._runner.run_again(query, partial(self._tried, query))
-                case AskOwners(queries):
-                    former.claims(queries, self._decided)
+                case AskOwners(queries, firsts):
+                    former.claims(queries, firsts, self._decided)
                 case Taken(query, why):
                     self._log.warning("query.not_resumed", query=query.id, sink=query.sink, reason=why)
         if any(isinstance(action, Renamed | Taken) for action in actions):

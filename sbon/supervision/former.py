@@ -2,7 +2,7 @@
 or keeps them, and carries out claims (`sbon.supervision.claiming`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from sbon.errors import LinkError, SbonError
@@ -11,10 +11,11 @@ from sbon.supervision.claiming import Claiming, Outcome
 from sbon.supervision.inheriting import Inheriting
 from sbon.supervision.owners import Owner, Owners
 from sbon.supervision.presence import has_ended
+from sbon.supervision.resumption import KeptQuery
 from sbon.supervision.succession import ANSWER_S
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
-from sbon.wire.ownership import Claims, ClaimsAsk, Holder, PromiseAsk
+from sbon.wire.ownership import Anew, Claims, ClaimsAsk, Holder, PromiseAsk
 from sbon.wire.requests import Messages
 
 Holders = tuple[tuple[Holder, ...], ...]
@@ -55,6 +56,8 @@ class Former:
         """Queries of a former process that this one starts again, with the epochs of the claims."""
         self.renamed: set[QueryId] = set()
         """Former ids of the queries that this process runs, or is about to run, under new ids."""
+        self._started: dict[QueryId, QueryId] = {}
+        """The new ids of these queries, by the ids under which they were submitted."""
         self.inherited: frozenset[QueryId] = frozenset()
         """Queries of other agents that a former process had taken over, as long as their owner is unknown."""
         self._present: frozenset[tuple[NodeId, int]] = frozenset()
@@ -62,19 +65,28 @@ class Former:
         self._unknown: dict[QueryId, int] = {}
         """Rounds in succession in which all agents have said that they have nothing of a query."""
 
-    def runs_anew(self, query: QueryId, *, lives_on: bool) -> None:
+    def runs_anew(self, query: KeptQuery, *, lives_on: bool) -> None:
         """Records that this process runs a query of a former process under a new id. Another agent that has owned the query, and restarts
         later, must not run it, too.
 
         Parameters
         ----------
+        query : the query with its new id
         lives_on : whether operators may live on under the former id, because other queries use them
         """
-        self.renamed.add(query)
+        self.renamed.add(query.former)
+        self._started[query.first] = query.id
         if not lives_on:
-            self._inheriting.ended(query)
+            self._inheriting.ended(query.former)
 
-    def claims(self, queries: Mapping[QueryId, Holders], done: Callable[[Mapping[QueryId, Outcome]], None]) -> None:
+    def started(self, first: QueryId) -> Iterator[Anew]:
+        """Yields the query that was submitted under this id, if this process has started it again."""
+        if first in self._started:
+            yield Anew(first, self._started[first], is_decided=True)
+
+    def claims(
+        self, queries: Mapping[QueryId, Holders], firsts: Mapping[QueryId, QueryId], done: Callable[[Mapping[QueryId, Outcome]], None]
+    ) -> None:
         """Asks what has become of queries of a former process of this agent.
 
         Asks all living agents which of the queries they own or keep, then the holders of the other queries' records for their promise.
@@ -82,6 +94,7 @@ class Former:
         Parameters
         ----------
         queries : the holders of each query's record
+        firsts : the ids under which the queries were submitted that are to start again
         """
 
         self.inherited = frozenset(query for query in queries if query.partition(".")[0] != self._me.name)
@@ -92,6 +105,7 @@ class Former:
             # If only this agent held a record, nobody else has a valid one.
             kept = {query: Outcome.KEPT for query in {*found.owned, *found.kept} if queries.get(query)}
             kept |= dict.fromkeys(set(found.over).intersection(queries), Outcome.OVER)
+            kept |= dict.fromkeys((query for query, first in firsts.items() if runs_elsewhere(query, first, found)), Outcome.OVER)
             unknown = set(queries).difference(kept) if not silent else set[QueryId]()
             # An agent that has just returned may be about to run the query: it takes part in as many rounds as the others.
             rounds = self._unknown if present == self._present else {}
@@ -103,7 +117,7 @@ class Former:
             self.inherited = frozenset(query for query in self.inherited if found.get(query) in (Outcome.KEPT, Outcome.UNHEARD))
             done(found)
 
-        self.ask(queries, told, silent.discard)
+        self.ask({*queries, *firsts.values()}, told, silent.discard)
 
     def ask(self, queries: Iterable[QueryId], done: Callable[[Claims], None], heard: Callable[[NodeId], None] = lambda node: None) -> None:
         """Asks all living agents, including this one, which of these queries they own or keep, and which they know to have ended.
@@ -112,9 +126,9 @@ class Former:
         ----------
         heard : called with each agent that has answered
         """
-        asked = ClaimsAsk(queries=tuple(queries))
+        asked = ClaimsAsk(queries=tuple(sorted(queries)))
         waiting = {member.name for member in self._members().values() if member.reachable}
-        owned, kept, over = set[QueryId](), set[QueryId](), set[QueryId]()
+        owned, kept, over, anew = set[QueryId](), set[QueryId](), set[QueryId](), set[Anew]()
 
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
@@ -123,8 +137,9 @@ class Former:
                 owned.update(result.owned)
                 kept.update(result.kept if node != self._me.name else self._inheriting.records.keys() & result.kept)
                 over.update(result.over)
+                anew.update(result.anew)
             if not waiting:
-                done(Claims(owned=tuple(sorted(owned)), kept=tuple(sorted(kept)), over=tuple(sorted(over))))
+                done(Claims(tuple(sorted(owned)), tuple(sorted(kept)), tuple(sorted(over)), tuple(sorted(anew))))
 
         if not asked.queries:
             done(Claims(owned=(), kept=()))
@@ -173,3 +188,13 @@ class Former:
             done(found)
             return
         self._save(ask)
+
+
+def runs_elsewhere(query: QueryId, first: QueryId, found: Claims) -> bool:
+    """Tells whether another agent runs a query of a former process of this one under a third id: both had it on their disks, and each came
+    back while the other was away.
+
+    If both have restarted, and neither has decided yet, the query goes on under the lesser of both ids.
+    """
+    others = [one for one in found.anew if one.first == first and one.id != query]
+    return any(one.is_decided or one.id < query for one in others)

@@ -8,7 +8,7 @@ import msgspec
 
 from sbon.supervision.account import cost_of
 from sbon.supervision.recovery import Recovered
-from sbon.types import NodeId, OperatorId
+from sbon.types import NodeId, OperatorId, QueryId
 
 HAPPENINGS_MAX = 100
 """Most happenings of a query that are remembered; the oldest give way."""
@@ -68,6 +68,8 @@ class History:
     def __init__(self) -> None:
         self.migrations = 0
         """Number of moves of operators."""
+        self.first: QueryId = ""
+        """Id under which the query was submitted, if it has started again since."""
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
         self._places: dict[OperatorId, NodeId] = {}
 

@@ -64,6 +64,7 @@ class Content(msgspec.Struct, frozen=True):
     is_replanned: bool = False
     others: Mapping[OperatorId, tuple[User, ...]] = {}
     """Other queries that use an operator of this one. If the operator is lost together with the owner, it is made again for them, too."""
+    first: QueryId = ""
 
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
@@ -107,6 +108,7 @@ def encode_content(record: QueryRecord) -> bytes:
         healing.plans.joined,
         healing.plans.is_replanned,
         {operator: users for operator, users in record.health.healing.others.items() if users and operator in record.specs},
+        record.history.first,
     )
     data = _ENCODER.encode(content)
     if len(data) > RECORD_BYTES_MAX:
@@ -154,7 +156,7 @@ def record_from(
     record = QueryRecord(content.plan, Deployed(content.operators, links, dict(content.nodes)), me, content.started_wall_s)
     record.epochs.update(content.epochs)
     record.health.healing.others.update(content.others)
-    record.former, record.bounds.told_ms = content.former, content.told_ms
+    record.former, record.history.first, record.bounds.told_ms = content.former, content.first, content.told_ms
     healing, account = record.health.healing, record.health.healing.account
     healing.is_on, healing.began_s = True, now - max(0.0, wall_s - content.started_wall_s)
     healing.attempted, healing.over = max(content.attempted, first_epoch(ownership)), set(content.over)

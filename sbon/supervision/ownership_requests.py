@@ -106,7 +106,8 @@ class OwnershipRequests:
                 kept = tuple(query for query in queries if query in self._inheriting.records or query in undecided)
                 ended = [query for query in queries if query not in owned and self._inheriting.promises.is_over(query)]
                 over = tuple(query for query in queries if query in self._former.renamed or query in ended)
-                respond(Claims(owned=owned, kept=kept, over=over))
+                anew = {one for query in queries for one in (*self._former.started(query), *self._register.anew(query))}
+                respond(Claims(owned=owned, kept=kept, over=over, anew=tuple(sorted(anew))))
                 return
         if self._inheriting.promises.all == before and not self._saves:
             respond(said)

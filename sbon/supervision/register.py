@@ -7,7 +7,7 @@ The `Tail` of a query without CREATE SINK has its rows, as long as there is memo
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.resumption import KeptQuery, taken
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.authority import query_of
-from sbon.wire.ownership import Holder
+from sbon.wire.ownership import Anew, Holder
 from sbon.wire.reports import OperatorReport
 
 ENDED_MAX = 200
@@ -46,8 +46,9 @@ class Register:
 
     def __init__(self, me: NodeId = "", owners: Owners | None = None) -> None:
         self.owners = Owners() if owners is None else owners
-        self.undecided: Collection[QueryId] = ()
-        """Queries of a former process of this agent that another agent may own."""
+        self.undecided: Mapping[QueryId, QueryId] = {}
+        """Queries of a former process of this agent that another agent may own, with the ids under which they were submitted
+        (`sbon.supervision.resumption.Resumption`)."""
         self.me = me
         self.running: dict[QueryId, QueryRecord] = {}
         self.ended: OrderedDict[QueryId, QueryRecord] = OrderedDict()
@@ -127,6 +128,15 @@ class Register:
         """Returns the known hosts of an operator of running queries."""
         known = [record for record in self.running.values() if operator in record.nodes]
         return [Whereabouts(record.nodes[operator], record.epochs.get(operator, 0)) for record in known]
+
+    def anew(self, first: QueryId) -> Iterator[Anew]:
+        """Yields the queries that were submitted under this id, and have started again under another one, as this agent knows them."""
+        for record in self.running.values():
+            if record.history.first == first and not is_dropped(record):
+                yield Anew(first, record.id, is_decided=True)
+        for query, submitted in self.undecided.items():
+            if submitted == first != query:
+                yield Anew(first, query, is_decided=False)
 
     def forget(self, query: QueryId) -> None:
         """Forgets a query that has ended, and its rows."""
@@ -229,7 +239,8 @@ class Register:
 def kept_of(record: QueryRecord) -> KeptQuery:
     """Returns the part of a query that is kept over a restart."""
     is_finished = record.state is QueryState.FINISHED
-    return kept_plan(record.plan, record.specs, record.former, record.health.healing.holders, is_finished=is_finished)
+    former = record.history.first, record.former
+    return kept_plan(record.plan, record.specs, former, record.health.healing.holders, is_finished=is_finished)
 
 
 def with_record(record: QueryRecord, room: int = RECORDS_BYTES_MAX) -> KeptQuery:
@@ -250,19 +261,37 @@ def with_record(record: QueryRecord, room: int = RECORDS_BYTES_MAX) -> KeptQuery
 
 
 def kept_plan(
-    plan: Plan, operators: Collection[OperatorId], former: QueryId, holders: tuple[tuple[Holder, ...], ...], *, is_finished: bool = False
+    plan: Plan,
+    operators: Collection[OperatorId],
+    former: tuple[QueryId, QueryId],
+    holders: tuple[tuple[Holder, ...], ...],
+    *,
+    is_finished: bool = False,
 ) -> KeptQuery:
     """Returns the part of a query that is kept over a restart.
 
     Parameters
     ----------
     operators : operators made for the query
+    former : the id under which it was submitted, and the one that it had before its home restarted; empty if it has not started again
     holders : the holders of its record
     """
     nodes = sorted({spec.pinned for spec in plan.operators if spec.pinned is not None})
     sink = plan.name if plan.name != plan.query else ""
     is_dropped = plan.operators[-1].id not in operators
-    return KeptQuery(plan.query, plan.sql, sink, tuple(nodes), former, is_finished, holders, is_dropped, plan.changed, plan.sizings)
+    return KeptQuery(
+        plan.query,
+        plan.sql,
+        sink,
+        tuple(nodes),
+        former[1],
+        is_finished,
+        holders,
+        is_dropped,
+        plan.changed,
+        plan.sizings,
+        first=former[0],
+    )
 
 
 def nothing_to_drop(name: str, catalog: Catalog, known: Iterable[str]) -> QueryError:

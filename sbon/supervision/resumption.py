@@ -76,6 +76,13 @@ class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The numbers of instances that the planner had chosen for it, and the figures that they rest on."""
     record: bytes = b""
     """Its record, if others used its operators. If no agent keeps the query, these operators live on under its id."""
+    first: QueryId = ""
+    """Id under which it was submitted, if it has started again since."""
+
+    @property
+    def first_id(self) -> QueryId:
+        """Returns the id under which it was submitted."""
+        return self.first or self.id
 
 
 class GivenSink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -169,6 +176,8 @@ class AskOwners(msgspec.Struct, frozen=True):
 
     queries: Mapping[QueryId, tuple[tuple[Holder, ...], ...]]
     """The holders of each query's record."""
+    firsts: Mapping[QueryId, QueryId]
+    """The ids under which the queries were submitted that are to start again."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -215,11 +224,12 @@ class Resumption:
             if inherits or query.record or not query.dropped
         }
         asked = [waiting.query for waiting in self._waiting.values() if (inherits or waiting.query.record) and not waiting.query.finished]
-        self.undecided = {query.id for query in asked}
-        """Queries of the former process that another agent may own."""
+        self.undecided = {query.id: "" if query.dropped else query.first_id for query in asked}
+        """Queries of the former process that another agent may own, with the ids under which they were submitted. Empty: the query has been
+        dropped and does not start again."""
         self._left: list[KeptQuery] = []
         """Queries whose operators others used, and that nobody keeps."""
-        self._ended = {query for query, waiting in self._waiting.items() if not waiting.query.record} - self.undecided
+        self._ended = {query for query, waiting in self._waiting.items() if not waiting.query.record} - self.undecided.keys()
         self._asking = False
         self._ask_due_s = now
         self._hear_until = now + hear_s
@@ -243,7 +253,7 @@ class Resumption:
 
     def forget(self, query: QueryId) -> bool:
         """Removes a query that a person has dropped, or that another agent owns. Returns whether it was known."""
-        self.undecided.discard(query)
+        self.undecided.pop(query, None)
         return self._waiting.pop(query, None) is not None
 
     def decided(self, found: Mapping[QueryId, Outcome], now: float) -> None:
@@ -252,7 +262,7 @@ class Resumption:
         for query, outcome in found.items():
             waiting = self._waiting.get(query)
             if outcome is Outcome.FREE:
-                self.undecided.discard(query)
+                self.undecided.pop(query, None)
                 if waiting is not None and waiting.query.record:
                     self._left.append(waiting.query)
                 else:
@@ -323,7 +333,10 @@ class Resumption:
             self._has_heard, self._missing_until = True, now + MISSING_S
         if self.undecided and not self._asking and self._ask_due_s <= now:
             self._asking = True
-            out.append(AskOwners({query: self._waiting[query].query.holders for query in sorted(self.undecided)}))
+            asked = [self._waiting[query].query for query in sorted(self.undecided)]
+            out.append(
+                AskOwners({query.id: query.holders for query in asked}, {query: first for query, first in self.undecided.items() if first})
+            )
         out += self._rename(new_id, unheard)
         room = TOGETHER_MAX - sum(waiting.trying for waiting in self._waiting.values())
         for waiting in self._waiting.values():
@@ -364,7 +377,7 @@ class Resumption:
                 continue
             waiting.is_renamed = True
             old, fresh = waiting.query, new_id()
-            waiting.query = msgspec.structs.replace(old, id=fresh, former=old.id, holders=(), record=b"")
+            waiting.query = msgspec.structs.replace(old, id=fresh, former=old.id, first=old.first_id, holders=(), record=b"")
             waiting.reason = "had finished before its home restarted" if old.finished else "waits for its turn"
             self._waiting[fresh] = waiting
             out.append(Renamed(waiting.query, lives_on=bool(old.record)))

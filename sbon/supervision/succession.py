@@ -8,7 +8,7 @@ from sbon.membership.members import Member
 from sbon.ports import Clock
 from sbon.supervision.kept_record import Content, decode_content, may_run_on, record_from
 from sbon.supervision.owners import Owner
-from sbon.supervision.owning import Owning
+from sbon.supervision.owning import Owning, Phase
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register, kept_plan
 from sbon.supervision.resumption import KeptQuery
@@ -48,9 +48,9 @@ class Owned:
     def coming(self) -> KeptQuery | None:
         """The query as kept over a restart of this agent, as long as it is being taken over: the other holders may crash, too."""
         content = self.content
-        if content is None or not self.holders:
+        if content is None or not (self.holders or self.machine.phase is Phase.ALONE):
             return None
-        return kept_plan(content.plan, [spec.id for spec in content.operators], content.former, self.holders)
+        return kept_plan(content.plan, [spec.id for spec in content.operators], (content.first, content.former), self.holders)
 
     @property
     def content(self) -> Content | None:

@@ -108,9 +108,20 @@ class ClaimsAsk(msgspec.Struct, frozen=True, tag="claims?"):
     queries: Annotated[tuple[Query, ...], MANY]
 
 
+class Anew(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A query that an agent runs, or may run, under another id than its first one: it has started again after a restart."""
+
+    first: Query
+    id: Query
+    is_decided: bool
+    """False as long as the agent, which has restarted, does not know whether another agent runs the query."""
+
+
 class Claims(msgspec.Struct, frozen=True, tag="claims"):
-    """Answers ClaimsAsk with the queries that the agent owns, those whose record it keeps, and those whose end it remembers."""
+    """Answers ClaimsAsk with the queries that the agent owns, those whose record it keeps, those whose end it remembers, and those that it
+    runs under other ids."""
 
     owned: Annotated[tuple[Query, ...], MANY]
     kept: Annotated[tuple[Query, ...], MANY]
     over: Annotated[tuple[Query, ...], MANY] = ()
+    anew: Annotated[tuple[Anew, ...], MANY] = ()

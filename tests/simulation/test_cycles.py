@@ -150,9 +150,10 @@ def tell(directory: Path, seed: int, actions: int) -> str:
         world.submit(f"DROP {KINDS[name]} {name}", at=story.someone(story.living()))
         story.names.discard(name)
         story.agree()
-    for query, *_ in story.queries(world.nodes[0]):
-        world.ask(story.someone(story.living()), "drop", query=query)
+    while listed := [query for query, *_ in story.queries(world.nodes[0]) if query not in story.dropped]:
+        world.ask(story.someone(story.living()), "drop", query=listed[0])
         story.plain -= 1
+        story.dropped.add(listed[0])
         story.agree()
     for _ in range(3):  # names can be created again
         story.create(story.someone(story.living()))

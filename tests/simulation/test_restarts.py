@@ -97,6 +97,9 @@ def test_a_home_that_returns_runs_its_queries_again_under_new_ids(world: World, 
 
     rows = queries(world)
     assert {row["former"] for row in rows.values()} == {fed, plain}
+    home = world.agents[HOME]
+    assert home is not None
+    assert {kept.first for kept in home.queries.owned.kept_queries()} == {fed, plain}
     assert all(boot_of(query) != boot_of(fed) for query in rows)
     assert names(world, HOME) == names(world, OTHER) == {"s", "v", "k"}
     until(world, lambda: served(world) == set(rows), 20.0)

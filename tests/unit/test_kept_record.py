@@ -13,7 +13,7 @@ from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import drop_all_but, is_dropped, is_unused, used_by_others
 from sbon.supervision.generations import first_epoch
 from sbon.supervision.kept_record import decode_content, encode_content, left_of, record_from
-from sbon.supervision.owning import Owning
+from sbon.supervision.owning import Owning, Phase
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovering import given_up, picture_of
 from sbon.supervision.recovery import Recovered
@@ -24,6 +24,7 @@ from sbon.wire.ownership import Holder, Record
 from sbon.wire.reports import OperatorReport
 
 QUERY = "ams.0000001.01"
+FIRST = "rio.0000000.01"
 MAP, SINK = f"{QUERY}.0", f"{QUERY}.1"
 CAST = f"{MAP}~4e6ee81651"
 SPECS = (
@@ -37,7 +38,7 @@ PLAN = Plan(QUERY, "k", "CREATE SINK k ...", SPECS, (LINK,), max_latency_ms=50.0
 def record() -> QueryRecord:
     one = QueryRecord(PLAN, Deployed(SPECS, (LINK,), {MAP: "fra", SINK: "nyc"}), "ams", 100.0)
     one.epochs.update({MAP: 3})
-    one.former, one.bounds.told_ms = "ams.0000000.01", 7.5
+    one.former, one.history.first, one.bounds.told_ms = "ams.0000000.01", FIRST, 7.5
     one.history.placed(one.nodes, 100.0)
     one.history.migrations = 2
     one.reported(OperatorReport(MAP, "running", "fra", epoch=3, multicasts=((CAST, "rio", 2),)))
@@ -59,6 +60,7 @@ def test_the_next_owner_knows_what_the_former_one_knew():
     after = record_from(decode_content(encode_content(before)), "ams", (), "osl", 1000.0, 130.0)
     assert (after.plan, after.specs, after.links) == (before.plan, before.specs, before.links)
     assert (after.nodes, after.epochs, after.former, after.history.migrations) == (before.nodes, before.epochs, before.former, 2)
+    assert after.history.first == FIRST
     assert [one.event for one in after.history.latest(9)] == ["placed", "inherited"]
     assert after.multicasts.feeders == {CAST: MAP}
     assert carriers(after) == carriers(before) == {LINK.id: CAST}
@@ -83,7 +85,7 @@ def test_the_next_owner_knows_that_a_query_has_been_dropped_and_what_is_to_end()
     assert after.state is QueryState.SHARED
     coming = Owned(Owning(QUERY, Holder("osl", 1)), Record(QUERY, 1, 1, Holder("ams", 1), (), encode_content(before)))
     coming.holders = ((Holder("osl", 1),),)
-    assert coming.coming == KeptQuery(QUERY, PLAN.sql, "", ("nyc",), "ams.0000000.01", holders=coming.holders, dropped=True)
+    assert coming.coming == KeptQuery(QUERY, PLAN.sql, "", ("nyc",), "ams.0000000.01", holders=coming.holders, dropped=True, first=FIRST)
 
 
 def test_the_next_owner_makes_lost_operators_again_for_others_that_use_them_too():
@@ -166,7 +168,10 @@ def test_the_next_process_of_a_new_owner_knows_the_query_while_it_is_being_taken
     one = Owned(Owning(QUERY, me, 1, version), version)
     assert one.coming is None, "no other holder has a version"
     one.holders = version.sets
-    assert one.coming == KeptQuery(QUERY, PLAN.sql, "k", ("nyc",), "ams.0000000.01", holders=version.sets)
+    assert one.coming == KeptQuery(QUERY, PLAN.sql, "k", ("nyc",), "ams.0000000.01", holders=version.sets, first=FIRST)
+    one.holders = ()
+    one.machine.phase = Phase.ALONE
+    assert one.coming == KeptQuery(QUERY, PLAN.sql, "k", ("nyc",), "ams.0000000.01", first=FIRST), "this agent alone has it"
     unreadable = msgspec.structs.replace(version, content=b"?")
     assert Owned(Owning(QUERY, me, 1, unreadable), unreadable).coming is None
     one.inherited = None

@@ -19,16 +19,20 @@ from sbon.supervision.ownership import Ownership
 from sbon.supervision.promises import Promise
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register
+from sbon.supervision.resumption import KeptQuery
 from sbon.supervision.wanting import Question
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Done, Message
-from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
+from sbon.wire.ownership import Anew, Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
 from sbon.wire.replication import Unwanted, WantedAsk
 from sbon.wire.reports import OperatorsAsk
+from tests.unit.test_kept_record import SPECS
 
 AMS, FRA, NYC, RIO = (Holder(name, number) for number, name in enumerate(("ams", "fra", "nyc", "rio"), 1))
 TRIO = (AMS, FRA, NYC)
 QUERY = query_id("ams", AMS.boot, 1)
+LATER, LAST, RIO_S = query_id("ams", 77, 1), query_id("fra", 78, 1), query_id("rio", 4, 1)
+"""The first two: ids under which agents have run the query again after restarts."""
 SILENCE = LinkError("no answer")
 
 
@@ -493,7 +497,7 @@ def test_a_home_that_has_restarted_asks_all_and_then_those_that_may_have_the_rec
 ) -> None:
     again = Holder("ams", 77)
     one, found = Agent(again, again, FRA, NYC), []
-    one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
+    one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, found.append)
     kept = Claims(owned=(), kept=(QUERY,) if claimed else ())
     one.services.answer(ClaimsAsk, {"fra": kept, "nyc": Claims(owned=(), kept=())})
     one.services.answer(PromiseAsk, {"nyc": nyc})
@@ -517,7 +521,7 @@ def asks_thrice(answers: Mapping[str, Claims], *members: Holder, back: Holder | 
             left = asked < UNKNOWN_ROUNDS - 1
             status = MemberStatus.LEFT if left else MemberStatus.ALIVE
             one.table[back.name] = msgspec.structs.replace(one.table[back.name], status=status, boot=back.boot - left)
-        one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
+        one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, found.append)
         one.services.answer(ClaimsAsk, {"ams": NOTHING, **answers})
         one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=False, epoch=1, owner=FRA)})
     return found
@@ -559,14 +563,14 @@ def test_a_query_that_a_living_process_owned_once_is_elsewhere() -> None:
 def test_a_restarted_agent_that_had_taken_a_query_over_says_so_until_it_knows_whose_it_is() -> None:
     again, said = Holder("fra", 78), list[Message]()
     one, found = Agent(again, again, AMS, NYC), list[Mapping[str, Outcome]]()
-    one.register.undecided = {QUERY}
-    one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
+    one.register.undecided = {QUERY: QUERY}
+    one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, found.append)
     one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
     assert said == [Claims(owned=(), kept=(QUERY,))]
-    one.register.undecided = ()  # another agent has told that it owns the query
+    one.register.undecided = {}  # another agent has told that it owns the query
     one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
     assert said.pop() == NOTHING
-    one.register.undecided = {QUERY}
+    one.register.undecided = {QUERY: QUERY}
     one.services.answer(ClaimsAsk, {"fra": Claims(owned=(), kept=(QUERY,)), "ams": NOTHING, "nyc": NOTHING})
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1), "ams": HolderSays(granted=True, epoch=1)})
     assert found == [{QUERY: Outcome.FREE}]
@@ -577,7 +581,7 @@ def test_a_restarted_agent_that_had_taken_a_query_over_says_so_until_it_knows_wh
 def test_a_home_promises_to_a_keeper_as_long_as_it_is_not_sure_itself() -> None:
     again = Holder("ams", 77)
     one, found = Agent(again, again, FRA, NYC), []
-    one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
+    one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, found.append)
     one.services.answer(ClaimsAsk, {})
     assert one.says(PromiseAsk(query=QUERY, epoch=9, holder=FRA, of=AMS)).granted
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
@@ -620,7 +624,7 @@ def test_a_query_of_another_first_owner_that_is_begun_anew_ends_its_former_opera
     again = Holder("fra", 77)
     one = Agent(again, again, AMS, NYC)
     assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()
-    one.ownership.former.claims({QUERY: (TRIO,)}, lambda found: None)
+    one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, lambda found: None)
     one.services.answer(ClaimsAsk, {})
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
     assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == (QUERY,)
@@ -638,7 +642,7 @@ def test_a_query_that_only_this_agent_held_is_free_unless_it_has_ended(said: Cla
     """Two agents that had taken a query over, one after the other, and restarted together, once waited for each other for ever."""
     again = Holder("ams", 77)
     one, found = Agent(again, again, FRA), []
-    one.ownership.former.claims({QUERY: ()}, found.append)
+    one.ownership.former.claims({QUERY: ()}, {QUERY: QUERY}, found.append)
     one.register.owners.heard(QUERY, Owner("ams", 7, 4))
     one.services.answer(ClaimsAsk, {"ams": NOTHING, "fra": said})
     assert found == [{QUERY: outcome}]
@@ -650,12 +654,47 @@ def test_a_query_that_only_this_agent_held_is_free_unless_it_has_ended(said: Cla
 def test_an_agent_that_runs_a_query_under_a_new_id_says_that_the_former_one_is_over(lives_on: bool) -> None:
     """Another agent that had owned the query, and came back later, once ran it a second time."""
     one, said = Agent(AMS, *TRIO), list[Message]()
-    one.ownership.former.runs_anew(QUERY, lives_on=lives_on)
+    one.ownership.former.runs_anew(KeptQuery(LATER, "", former=QUERY, first=QUERY), lives_on=lives_on)
     if lives_on:
         one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
     one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
-    assert said == [Claims(owned=(QUERY,) if lives_on else (), kept=(), over=(QUERY,))]
+    assert said == [Claims((QUERY,) if lives_on else (), (), (QUERY,), (Anew(QUERY, LATER, is_decided=True),))]
     again = Agent(Holder("ams", 78), Holder("ams", 78), FRA, NYC)  # its next process
     again.ownership.inheriting.promises.restore(one.ownership.inheriting.promises.all)
     again.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
     assert said[-1] == Claims(owned=(), kept=(), over=() if lives_on else (QUERY,))
+
+
+@pytest.mark.parametrize(
+    ("anew", "outcome"),
+    [
+        (Anew(QUERY, LAST, is_decided=True), Outcome.OVER),
+        (Anew(QUERY, QUERY, is_decided=False), Outcome.OVER),
+        (Anew(QUERY, LAST, is_decided=False), Outcome.FREE),
+        (Anew(QUERY, LATER, is_decided=True), Outcome.FREE),
+        (Anew(LATER, LAST, is_decided=True), Outcome.FREE),
+    ],
+    ids=["runs elsewhere", "will run elsewhere", "will run here", "is this query", "is another query"],
+)
+def test_a_query_that_two_agents_ran_again_under_different_ids_runs_once(anew: Anew, outcome: Outcome) -> None:
+    """Two agents had a query on their disks, and each came back while the other one was away: both ran it."""
+    assert QUERY < LATER < LAST
+    again = Holder("ams", 79)
+    one, found = Agent(again, again, FRA), []
+    one.register.undecided = {LATER: QUERY}
+    one.ownership.former.claims({LATER: ()}, {LATER: QUERY}, found.append)
+    assert {message for _, message, _ in one.services.asked} == {ClaimsAsk((QUERY, LATER))}
+    said: list[Message] = []
+    one.ownership.requests.answer(ClaimsAsk((QUERY, LATER)), said.append)
+    one.services.answer(ClaimsAsk, {"ams": said[0], "fra": Claims((), (), anew=(anew,))})
+    assert found == [{LATER: outcome}]
+
+
+def test_an_agent_names_the_queries_that_have_started_again_by_their_first_ids() -> None:
+    one, said = Agent(AMS, *TRIO), list[Message]()
+    running = QueryRecord(Plan(LATER, "k", "", SPECS, ()), Deployed(SPECS, (), {}), "ams", 0.0)
+    running.history.first = QUERY
+    one.register.enter(running)
+    one.register.undecided = {LAST: RIO_S, RIO_S: RIO_S, "dropped": ""}
+    one.ownership.requests.answer(ClaimsAsk((QUERY, LATER, RIO_S, "dropped")), said.append)
+    assert said == [Claims((LATER,), (), (), (Anew(QUERY, LATER, is_decided=True), Anew(RIO_S, LAST, is_decided=False)))]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from sbon.errors import LinkError, QueryError
@@ -289,7 +290,7 @@ def test_a_query_waits_for_the_nodes_that_it_used_but_not_for_ever() -> None:
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_where_queries_are_taken_over_their_owners_are_asked_first(outcome: Outcome) -> None:
     world = World(kept(PLAIN), inherits=True)
-    assert (world.resumed(), world.runner.register.undecided) == ([], {OLD})
+    assert (world.resumed(), world.runner.register.undecided) == ([], {OLD: OLD})
     world.former.pop("claims").done({OLD: outcome})
     world.host.wait(0.0)
     assert world.resumed() == ([NEW] if outcome is Outcome.FREE else [])
@@ -310,7 +311,7 @@ def test_a_query_that_another_agent_runs_by_now_is_forgotten_for_good() -> None:
 
 def test_a_query_that_runs_under_a_new_id_runs_no_more_under_its_former_one() -> None:
     world = World(kept(PLAIN))
-    assert world.former.calls_of("runs_anew") == [(OLD,)]
+    assert world.former.calls_of("runs_anew") == [(msgspec.structs.replace(PLAIN, id=NEW, former=OLD, first=OLD),)]
 
 
 def test_a_waiting_query_of_which_only_operators_of_others_are_left_says_so() -> None:

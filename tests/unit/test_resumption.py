@@ -72,7 +72,10 @@ def test_nothing_runs_before_others_were_heard_or_time_is_up():
     machine = Machine(PLAIN, SINK)
     assert machine.look(9.9) == []
     assert machine.machine.next_wake(9.9) == 10.0
-    renamed = [msgspec.structs.replace(PLAIN, id="a.new.01", former=PLAIN.id), msgspec.structs.replace(SINK, id="a.new.02", former=SINK.id)]
+    renamed = [
+        msgspec.structs.replace(PLAIN, id="a.new.01", former=PLAIN.id, first=PLAIN.id),
+        msgspec.structs.replace(SINK, id="a.new.02", former=SINK.id, first=SINK.id),
+    ]
     assert machine.look(10.0) == [*map(Renamed, renamed), *map(Resume, renamed)]
     assert machine.catalog.get("k") == msgspec.structs.replace(ENTRY, version=8, query="a.new.02")
 
@@ -105,7 +108,7 @@ def test_what_others_dropped_is_not_run_again(when: str):
 def test_a_query_that_was_being_taken_over_waits_until_its_name_is_heard_of():
     machine = Machine(SINK, hear_s=0.0, inherits=True)
     machine.catalog = Catalog()
-    assert machine.look(0.0) == [AskOwners({SINK.id: ()})]
+    assert machine.look(0.0) == [AskOwners({SINK.id: ()}, {SINK.id: SINK.id})]
     machine.catalog.merge([msgspec.structs.replace(ENTRY, owner="b")])
     machine.machine.decided({SINK.id: Outcome.FREE}, 1.0)
     assert machine.resumed(1.0) == ["a.new.01"]
@@ -286,7 +289,7 @@ def test_a_file_that_replaces_another_is_taken_up(connector: str, mode: str, aft
 def test_what_others_use_of_a_query_lives_on_if_nobody_keeps_it(dropped: bool, inherits: bool) -> None:
     used = msgspec.structs.replace(PLAIN, dropped=dropped, record=b"record")
     machine = Machine(used, hear_s=0.0, inherits=inherits)
-    assert machine.look(0.0) == [AskOwners({PLAIN.id: ()})]
+    assert machine.look(0.0) == [AskOwners({PLAIN.id: ()}, {} if dropped else {PLAIN.id: PLAIN.id})]
     machine.machine.decided({PLAIN.id: Outcome.KEPT}, 1.0)
     assert not any(isinstance(action, LiveOn) for action in machine.look(1.0)), "the keepers take the query over"
     machine.machine.decided({PLAIN.id: Outcome.FREE}, 4.0)
@@ -310,9 +313,18 @@ def test_former_queries_of_this_agent_that_nobody_used_are_no_users_of_its_other
 def test_what_others_use_of_a_dropped_query_is_left_to_its_keepers_and_never_runs_anew(outcome: Outcome) -> None:
     dropped = msgspec.structs.replace(PLAIN, dropped=True)
     machine = Machine(dropped, hear_s=0.0, inherits=True)
-    assert machine.look(0.0) == [AskOwners({PLAIN.id: ()})], "operators do not end before the keepers have been asked"
+    assert machine.look(0.0) == [AskOwners({PLAIN.id: ()}, {})], "operators do not end before the keepers have been asked"
     machine.machine.decided({PLAIN.id: outcome}, 1.0)
     assert machine.look(1.0) == []
     assert [one.query for one in machine.machine.queries] == ([dropped] if outcome is Outcome.KEPT else [])
     assert (PLAIN.id in machine.machine.undecided) is (outcome is Outcome.KEPT)
     assert Machine(dropped, hear_s=0.0).look(0.0) == [], "nobody else can have the query"
+
+
+def test_a_query_keeps_the_id_under_which_it_was_submitted() -> None:
+    machine = Machine(msgspec.structs.replace(PLAIN, former="a.older.03", first="c.oldest.01"), hear_s=0.0, inherits=True)
+    assert machine.look(0.0) == [AskOwners({PLAIN.id: ()}, {PLAIN.id: "c.oldest.01"})]
+    machine.machine.decided({PLAIN.id: Outcome.FREE}, 1.0)
+    renamed = machine.look(1.0)[0]
+    assert isinstance(renamed, Renamed)
+    assert (renamed.query.former, renamed.query.first) == (PLAIN.id, "c.oldest.01")
