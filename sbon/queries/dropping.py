@@ -93,6 +93,7 @@ class Dropping:
 
     def _leave_to_others(self, record: QueryRecord, kept: frozenset[OperatorId], done: Dropped) -> None:
         """Ends a query except the operators that others use. If too few keepers can be told, all of it ends."""
+        others = self._owned.ownership.had_other_owners(record.id)
         name, is_bound = record.name, record.plan.delay_bound_ms is not None or record.plan.max_latency_ms is not None
         self.forget_sink(name, record.id)  # first, so that an agent that takes the query over learns that it was dropped
         self._reaches.ended(record.id)
@@ -106,9 +107,9 @@ class Dropping:
             if problem is not None and self._runs(record):
                 self._end(record, done)
                 return
-            if problem is not None:
+            if problem is not None or others:
                 self._bury(record.id)
-            elif self._runs(record):
+            if problem is None and self._runs(record):
                 self._shared(record)
                 for operator in record.specs if is_bound else ():
                     user = User(record.id, self._directory.me)
@@ -118,13 +119,16 @@ class Dropping:
         self._owned.ownership.permit(record, written)
 
     def _end(self, record: QueryRecord, done: Dropped) -> None:
-        """Ends all of a query of this agent. If no keeper hears of it, a tombstone tells any agent that takes the query over."""
+        """Ends all of a query of this agent. A tombstone tells agents that take the query over although no keeper has heard of its end, and
+        former owners that come back while nobody is there who remembers it.
+        """
+        others = self._owned.ownership.had_other_owners(record.id) and not is_dropped(record)
 
         def told(kept: bool) -> None:
             if self._runs(record):
                 self._owned.end(record, QueryState.STOPPING)
             self._owned.register.forget(record.id)
-            if not self.forget_sink(record.name, record.id) and not kept:
+            if not self.forget_sink(record.name, record.id) and (others or not kept):
                 self._bury(record.id)
             self._resuming.keep(lambda _: done(None))
 

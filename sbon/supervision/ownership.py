@@ -110,6 +110,11 @@ class Ownership:
             return
         self._look(self.owned.setdefault(record.id, _begun(record.id, self._me, self.former)), record, done)
 
+    def had_other_owners(self, query: QueryId) -> bool:
+        """Tells whether another agent owned a query of this agent before, and may have it on its disk."""
+        one = self.owned.get(query)
+        return one is not None and one.machine.counted > 0
+
     def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
         """Tells the keepers of a query that it has ended; `done` gets True if one of them has forgotten it, or if it has no keepers."""
         one = self.owned.pop(query, None)

@@ -241,6 +241,24 @@ def test_too_few_keepers_hear_of_a_drop_and_all_of_the_query_ends(world: World, 
     assert (world.queries.records, world.told(Release)) == ({}, everywhere)
 
 
+@pytest.mark.parametrize("users", [(), (THEIRS,)])
+@pytest.mark.parametrize("others", [False, True])
+def test_a_tombstone_tells_former_owners_of_a_drop(
+    world: World, monkeypatch: pytest.MonkeyPatch, others: bool, users: tuple[QueryId, ...]
+) -> None:
+    """Of two agents, one dropped a query that it had taken over from the other, and left: the other one came back and ran it again."""
+    world.deploy()
+    monkeypatch.setattr(world.queries.ownership, "had_other_owners", lambda query: others)
+    assert world.drop(MINE, *users) == [None]
+    grave = world.tables.catalog.latest(MINE)
+    assert (grave is not None and grave.dropped) is others
+    assert (MINE in world.queries.records) is bool(users)
+    if users:
+        world.queries.names_changed(filter(None, [grave]))
+        world.queries.dropping.drop(MINE, world.results.append)
+        assert (world.tables.catalog.latest(MINE), MINE in world.queries.records) == (grave, False)
+
+
 def test_nothing_is_made_again_of_a_query_while_it_is_being_dropped(world: World) -> None:
     record = world.deploy()
     world.hear(THEIRS)

@@ -690,6 +690,17 @@ def test_a_query_that_two_agents_ran_again_under_different_ids_runs_once(anew: A
     assert found == [{LATER: outcome}]
 
 
+def test_a_query_that_was_taken_over_had_another_owner() -> None:
+    one, taker = Agent(AMS, *TRIO), keeper()
+    one.begin()
+    one.ownership.look_at_all()
+    assert not one.ownership.had_other_owners(QUERY)
+    assert not taker.ownership.had_other_owners(QUERY)
+    taker.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
+    taker.services.answer(Keep, {"nyc": HolderSays(granted=True, epoch=1)})
+    assert taker.ownership.had_other_owners(QUERY)
+
+
 def test_an_agent_names_the_queries_that_have_started_again_by_their_first_ids() -> None:
     one, said = Agent(AMS, *TRIO), list[Message]()
     running = QueryRecord(Plan(LATER, "k", "", SPECS, ()), Deployed(SPECS, (), {}), "ams", 0.0)
