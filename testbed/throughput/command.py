@@ -45,6 +45,7 @@ def throughput_command(
     plans: Annotated[
         int, typer.Option(metavar="N", min=1, help="sustained: number of random plans that agents run in virtual time; 10 s each.")
     ] = 10,
+    first: Annotated[int, typer.Option(metavar="N", min=0, help="sustained: number of the first plan, to go on after a run.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 1,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -81,7 +82,11 @@ def throughput_command(
     if Part.SUSTAINED in wanted:
         from sbon_testbed.throughput.sustained import evaluate_sustained
 
-        result["sustained"] = evaluate_sustained(plans, seed, progress)
+        def keep(found: dict[str, Any]) -> None:
+            if json is not None and json != "-":
+                write_json(json, {**result, "sustained": found})
+
+        result["sustained"] = evaluate_sustained(plans, seed, progress, first, keep)
         shows.append(lambda: show_sustained(result["sustained"]))
     if Part.ENGINE in wanted:
         from sbon_testbed.throughput.engine import evaluate_engine

@@ -5,6 +5,7 @@ predicted bottleneck is full if the node, or the operator's core, has no time le
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,21 +136,31 @@ def is_blocked(given: float, grown_s: float, watched_s: float) -> bool:
     return (given - grown_s / watched_s) * ABOVE < 1.05
 
 
-def evaluate_sustained(plans: int, seed: int, report: Report) -> dict[str, Any]:
+def evaluate_sustained(
+    plans: int, seed: int, report: Report, first: int = 0, so_far: Callable[[dict[str, Any]], None] = lambda found: None
+) -> dict[str, Any]:
     """Returns how often rates near the predicted ones are sustained or held up as predicted, over random plans.
+
+    Parameters
+    ----------
+    first : number of the first plan; each number of a seed is another plan
+    so_far : called with the result after each plan, so that a run that is stopped leaves one
 
     Returns
     -------
     Counts: `plans`, `flat` (nothing is held up below), `blocked` (something is held up above), `binding_full` (the named bottleneck is
         full then); and the results of `each` plan
     """
-    each = []
+    each: list[dict[str, Any]] = []
+    found: dict[str, Any] = {}
     for number in range(plans):
         report("sustained", number, plans)
-        each.append(sustained(seed * 100_000 + number))
+        each.append(sustained(seed * 100_000 + first + number))
+        counts = {key: sum(bool(one[key]) for one in each) for key in ("flat", "blocked", "binding_full", "rests_on_rules")}
+        found = {"plans": len(each), **counts, "each": each}
+        so_far(found)
     report("sustained", plans, plans)
-    counts = {key: sum(bool(one[key]) for one in each) for key in ("flat", "blocked", "binding_full", "rests_on_rules")}
-    return {"plans": plans, **counts, "each": each}
+    return found
 
 
 def sustained(seed: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The result of a small run of `sbon testbed throughput`."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def test_searches_are_compared_with_the_best_of_small_queries_and_with_reactive_
     wanted = ("--part", "large", "--queries", "1", "--search", "default", "--quiet", "--json", str(where))
     assert run(["testbed", "throughput", *wanted]) in (0, None)
     assert {"reactive_tabu", "default", "neighbourhood"} == set(json.loads(where.read_text())["times"])
+
+
+def test_a_run_of_plans_that_is_stopped_leaves_those_that_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sbon_testbed.throughput import sustained
+
+    def plan(seed: int) -> dict[str, object]:
+        if seed == 100_042:
+            raise KeyboardInterrupt
+        return {"seed": seed, "flat": True, "blocked": seed % 2 == 0, "binding_full": True, "rests_on_rules": False}
+
+    monkeypatch.setattr(sustained, "sustained", plan)
+    where = tmp_path / "rates.json"
+    wanted = ("--part", "sustained", "--plans", "9", "--first", "40", "--quiet", "--json", str(where))
+    with contextlib.suppress(KeyboardInterrupt):
+        run(["testbed", "throughput", *wanted])
+    found = json.loads(where.read_text())["sustained"]
+    assert [one["seed"] for one in found["each"]] == [100_040, 100_041]
+    assert (found["plans"], found["flat"], found["blocked"]) == (2, 2, 1)
 
 
 @pytest.mark.soak
