@@ -18,7 +18,7 @@ class Accounts:
     (40.0, 2, 0.0002)
     """
 
-    __slots__ = ("_told", "cpu_ns", "longest_s", "quanta", "rows")
+    __slots__ = ("_quanta_told", "_told", "cpu_ns", "longest_s", "quanta", "rows")
 
     def __init__(self) -> None:
         self.quanta = 0
@@ -29,6 +29,7 @@ class Accounts:
         self.longest_s = 0.0
         """Longest time that one quantum of this operator took, in seconds."""
         self._told: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+        self._quanta_told = (0, 0)
 
     def quantum(self, rows: int, cpu_ns: int, seconds: float) -> None:
         """Adds one quantum: the rows worked on, its processor time and its duration."""
@@ -39,8 +40,14 @@ class Accounts:
 
     def sample(self) -> None:
         """Takes a sample, periodically. `cpu_ns_per_row` covers the time since the last sample but one in which rows had arrived."""
+        self._quanta_told = (self._quanta_told[1], self.quanta)
         if self.rows > self._told[1][0]:
             self._told = (self._told[1], (self.rows, self.cpu_ns))
+
+    @property
+    def recent_quanta(self) -> int:
+        """Number of quanta since the last sample but one."""
+        return self.quanta - self._quanta_told[0]
 
     @property
     def cpu_ns_per_row(self) -> float | None:

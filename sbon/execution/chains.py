@@ -12,6 +12,7 @@ from sbon.chaining import first_part, passes_on
 from sbon.compression import Codec
 from sbon.execution.ahead import Behind
 from sbon.execution.ends import Input, Output
+from sbon.execution.figures import Figures
 from sbon.execution.host_links import Links
 from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
@@ -89,9 +90,17 @@ def joins_soon(instance: Instance, flow: Links, me: NodeId) -> bool:
 def first_stages(stages: Sequence[Stage]) -> int:
     """Returns how many stages of a chain one thread should run (`sbon.chaining.first_part`), judged by the recent cost of batches.
 
-    A source that promises batches stays with the operators behind it, because threads make its rows anyway (`sbon.engine.prefetching`).
+    A source that promises batches stays with the operators behind it, because threads make its rows anyway (`sbon.engine.prefetching`). An
+    operator that takes fewer batches than the chain, such as the sink behind a window, counts with its share of them.
     """
-    return first_part([0.0 if can_promise(stage.instance) else stage.instance.figures.step_cost.per_batch_s for stage in stages])
+    quanta = stages[0].instance.figures.accounts.recent_quanta
+    return first_part([0.0 if can_promise(stage.instance) else _cost_s(stage.instance.figures, quanta) for stage in stages])
+
+
+def _cost_s(figures: Figures, quanta: int) -> float:
+    """Returns the cost of an operator for a batch of its chain, which has lately had so many."""
+    own = figures.accounts.recent_quanta
+    return figures.step_cost.per_batch_s * (own / quanta if own < quanta else 1.0)
 
 
 def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
