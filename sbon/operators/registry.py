@@ -56,7 +56,7 @@ def build(params: Params, extensions: Extensions = NOTHING, room: StateRoom | No
         case MapParams():
             return Map(params)
         case WindowParams():
-            return Window(params)
+            return Window(params, room)
         case SessionParams():
             return Session(params)
         case TopParams():

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from sbon.operators.aggregates import Aggregates
+from sbon.operators.cold_partials import ColdPartials
 from sbon.operators.frames import rows_where
 from sbon.operators.grouping import Groups
 from sbon.operators.partials import TIME, Table
@@ -21,16 +22,23 @@ from sbon.operators.ranges import PIECE_ROWS, in_ranges
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, Windowed
 from sbon.query.limits import SPAN_US_MAX
 from sbon.query.params.windowed import WindowParams
+from sbon.state.room import StateRoom
+from sbon.state.sorted_runs import counted
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 _WINDOW = "w"
 
 
 class Window(Windowed):
-    """Windows of one length. A row is late when all windows that can contain it have closed."""
+    """Windows of one length. A row is late when all windows that can contain it have closed.
 
-    def __init__(self, params: WindowParams) -> None:
-        super().__init__(params)
+    Parameters
+    ----------
+    room : memory and disk for partials of windows with keys; None: all are in memory
+    """
+
+    def __init__(self, params: WindowParams, room: StateRoom | None = None) -> None:
+        super().__init__(params, room if params.keys else None)
         self._params = params
         self._pane_us = math.gcd(params.size_us, params.slide_us)
 
@@ -41,9 +49,11 @@ class Window(Windowed):
         if before != after:
             self._aggregate_pending()
         self._watermark = max(watermark_us, self._watermark)
-        if self._aggregates is None or before == after or not self._partials:
+        if self._aggregates is None or before == after or not self._partials + (self._cold.rows if self._cold else 0):
             return ()
         first, end = before // self._pane_us, -(-after // self._pane_us)
+        if self._cold and self._cold.rows:
+            return self._close_from_disk(self._cold, self._aggregates, first, end)
         slide, size = self._in_panes
         for table in self._aggregates.tables.values():
             if table.rows <= ROWS_AT_ONCE:
@@ -110,7 +120,7 @@ class Window(Windowed):
         if size == slide:
             stretches: Iterable[tuple[int, int]] = [(first, end - slide)]
         else:
-            stretches = self._stretches(aggregates.main, first, end)
+            stretches = self._stretches(self._main_counts(aggregates.main), first, end, ROWS_AT_ONCE)
         for low, high in stretches:
             spread: dict[str, list[pl.DataFrame]] = {}
             for name, table in aggregates.tables.items():
@@ -124,18 +134,46 @@ class Window(Windowed):
                 yield self._answers(aggregates, merged) if merged else ()
         yield from self._let_go(aggregates, end)
 
-    def _stretches(self, main: Table, first: int, end: int) -> Iterator[tuple[int, int]]:
+    def _close_from_disk(self, cold: ColdPartials, aggregates: Aggregates, first: int, end: int) -> Iterator[Sequence[pl.DataFrame]]:
+        """Yields the answers that `_close` would return, with partials read from disk, then drops those that are no longer needed."""
+        for table in aggregates.tables.values():
+            if len(table.frames) > 1:
+                for _ in table.fold_in_steps(self._by):
+                    yield ()
+        (slide, size), by = self._in_panes, [_WINDOW, *self._keys]
+        sources, tables = cold.sources(aggregates.tables), aggregates.tables
+        yield ()
+        panes, counts = counted(sources)
+        for low, high in self._stretches(pl.DataFrame({PANE: panes, "count": counts}), first, end, cold.range_rows(tables)):
+            held = (panes >= low) & (panes < high + size)
+            for part in cold.window(sources, tables, panes[held].tolist(), int(counts[held].sum())):
+                merged = {name: tables[name].merge(self._spread(rows, low, high), by) for name, rows in part.items()}
+                yield self._answers(aggregates, cold.checked(merged, by)) if merged["main"].height else ()
+        cold.forget(-(-end // slide) * slide)
+        yield from self._let_go(aggregates, end)
+
+    def _passed_pane(self) -> int:
+        return max(WATERMARK_MIN, min(self._watermark, WATERMARK_END)) // self._pane_us
+
+    def _main_counts(self, main: Table) -> pl.DataFrame:
+        return pl.concat([frame[PANE].value_counts() for frame in main.frames]).group_by(PANE).sum().sort(PANE)
+
+    def _stretches(self, counts: pl.DataFrame, first: int, end: int, most: int) -> Iterator[tuple[int, int]]:
         """Yields stretches of windows to close together, as the first panes of their first and last window. Each begins and ends with a
         window that has rows.
+
+        Parameters
+        ----------
+        counts : panes with their numbers of rows, in order
+        most : most rows of a stretch of several windows
         """
         slide, size = self._in_panes
-        counts = pl.concat([frame[PANE].value_counts() for frame in main.frames]).group_by(PANE).sum().sort(PANE)
         panes, before = counts[PANE].to_numpy(), np.append(0, counts["count"].to_numpy().cumsum())
         starts = self._spread(counts.select_seq(PANE), first, end - slide)[_WINDOW].unique().sort().to_numpy()
         rows = before[np.searchsorted(panes, starts + size)] - before[np.searchsorted(panes, starts)]
         together, low = 0, 0
         for at, count in enumerate(rows.tolist()):
-            if at > low and together + count > ROWS_AT_ONCE:
+            if at > low and together + count > most:
                 yield int(starts[low]), int(starts[at - 1])
                 together, low = 0, at
             together += count

@@ -1,22 +1,24 @@
 """Base of windows of all kinds: waiting rows, partial aggregates by pane and key, and snapshots."""
 
 import abc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 import polars as pl
 
-from sbon.errors import RemoteProtocolError
+from sbon.errors import RemoteProtocolError, StateError
 from sbon.operators.aggregates import Aggregates
+from sbon.operators.cold_partials import ColdPartials
 from sbon.operators.compile import columns_of, compile_column
 from sbon.operators.frames import computed, stacked
 from sbon.operators.grouping import Groups, physical, positions
 from sbon.operators.operands import one_zero, prepared
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME
-from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.operators.snapshots import Head, Parts, opened, parts_of
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.schema import ColumnType
+from sbon.state.room import StateRoom
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 PENDING_ROWS_MAX = 32_768
@@ -36,16 +38,22 @@ PANE = "p"
 
 
 class Windowed(Operator):
-    """Aggregates by key and by time ranges that a subclass defines. A row without an event time counts as late."""
+    """Aggregates by key and by time ranges that a subclass defines. A row without an event time counts as late.
 
-    def __init__(self, params: WindowParams | SessionParams) -> None:
-        self._shared = params
+    Parameters
+    ----------
+    room : memory and disk for partials; None: all are in memory
+    """
+
+    def __init__(self, params: WindowParams | SessionParams, room: StateRoom | None = None) -> None:
+        self._shared, self._room = params, room
         self._keys = [f"k{i}" for i in range(len(params.keys))]
         self._by = [PANE, *self._keys]
         self._watermark = WATERMARK_MIN
         self._input = pl.DataFrame()
         self._columns: list[pl.Expr] = []
         self._aggregates: Aggregates | None = None
+        self._cold = self._none_cold()
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = self._pending_bytes = 0
         self.late_rows = 0
@@ -60,15 +68,23 @@ class Windowed(Operator):
 
     @property
     def state_rows(self) -> int:
-        """Returns the number of partials kept, and of rows not yet aggregated."""
-        return self._partials + self._pending_rows
+        """Returns the number of partials kept, and of rows not yet aggregated. A group may have several partials on disk."""
+        return self._partials + self._pending_rows + (self._cold.rows if self._cold else 0)
 
     @property
     def _partials(self) -> int:
         return sum(table.rows for table in self._aggregates.tables.values()) if self._aggregates else 0
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keeps rows until there are many, or a window closes. Until then no further row can become late."""
+        """Keeps rows until there are many, or a window closes. Until then no further row can become late.
+
+        Raises
+        ------
+        StateFullError
+            Partials must go to disk, and the disk is full. No answer has changed.
+        """
+        if self._cold and self._aggregates:
+            self._cold.make_room(self._aggregates.tables, self._passed_pane())
         if self._aggregates is None:
             self._aggregates = self._compile(frame)
         elif frame.schema != self._input.schema:
@@ -78,15 +94,18 @@ class Windowed(Operator):
         times = frame[self._shared.time_column]
         late = times.null_count() > 0 or int(physical(times).min()) < self._late_below()
         self._pending_bytes += int(frame.estimated_size())
-        if late or self._pending_rows >= TOGETHER_ROWS_MAX or self._pending_bytes >= TOGETHER_BYTES_MAX:
+        bytes_max = TOGETHER_BYTES_MAX if self._cold is None else min(TOGETHER_BYTES_MAX, self._cold.pending_bytes_max)
+        if late or self._pending_rows >= TOGETHER_ROWS_MAX or self._pending_bytes >= bytes_max:
             self._aggregate_pending()  # counts late rows at once
         return ()
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Emits windows that have closed, then folds tables whose folding was put off."""
+        """Emits windows that have closed, then folds tables whose folding was put off, and moves partials to disk if they are many."""
         steps = self._close_up_to(watermark_us)
         if self._aggregates is not None and any(table.is_due for table in self._aggregates.tables.values()):
-            return chain(steps, self._fold(self._aggregates))
+            steps = chain(steps, self._fold(self._aggregates))
+        if self._aggregates is not None and self._cold and self._cold.has_work(self._aggregates.tables):
+            steps = chain(steps, self._use_disk(self._cold, self._aggregates))
         return steps
 
     @abc.abstractmethod
@@ -98,6 +117,17 @@ class Windowed(Operator):
             if table.is_due:
                 for _ in table.fold_in_steps(self._by):
                     yield ()
+
+    def _use_disk(self, cold: ColdPartials, aggregates: Aggregates) -> Iterator[Sequence[pl.DataFrame]]:
+        for _ in cold.work(aggregates.tables, self._passed_pane()):
+            yield ()
+
+    def _passed_pane(self) -> int:
+        """Returns the first pane that does not end before the watermark. Only for operators whose partials may go to disk."""
+        return 0
+
+    def _none_cold(self) -> ColdPartials | None:
+        return None if self._room is None else ColdPartials(self._by, self._room)
 
     def _aggregate_pending(self) -> None:
         """Adds the waiting rows to their panes."""
@@ -124,6 +154,12 @@ class Windowed(Operator):
     def parts(self) -> Parts:
         """Returns the partials and the watermark, with the input's columns, so that a restored window can close before its next row
         comes."""
+        if self._cold and self._cold.rows:
+            head, pieces = self.pieces()
+            found: dict[str, list[pl.DataFrame]] = {}
+            for name, piece in pieces:
+                found.setdefault(name, []).append(piece)
+            return Parts(head, {name: pl.concat(frames, rechunk=True) for name, frames in found.items()})
         self._aggregate_pending()
         frames: dict[str, pl.DataFrame] = {}
         if self._aggregates is not None:
@@ -134,6 +170,46 @@ class Windowed(Operator):
                     frames[name] = table.ordered(folded, self._by)
                     table.replace(frames[name])
         return parts_of(self._shared, self._watermark, self.late_rows, frames)
+
+    def pieces(self) -> tuple[Head, Iterator[tuple[str, pl.DataFrame]]]:
+        """Returns the state, with partials on disk read a piece at a time."""
+        self._aggregate_pending()
+        if not self._cold or not self._cold.rows or self._aggregates is None:
+            parts = self.parts()
+            return parts.head, iter(parts.frames.items())
+        tables = self._aggregates.tables
+        for table in tables.values():
+            table.folded(self._by)
+        head = parts_of(self._shared, self._watermark, self.late_rows, {}).head
+        return head, chain([("input", self._input)], self._cold.pieces(tables))
+
+    def adopting(self, head: Head) -> Callable[[str, pl.DataFrame], None] | None:
+        """Continues from a snapshot that comes in pieces, if partials may go to disk."""
+        if self._cold is None:
+            return None
+        self.adopt(Parts(head, {}))
+        return self._take
+
+    def _take(self, name: str, rows: pl.DataFrame) -> None:
+        """Adds a piece of a snapshot."""
+        if self._aggregates is None:
+            if name != "input":
+                raise RemoteProtocolError(f"window snapshot that begins with {name!r}, expected input")
+            self._aggregates = self._compile(rows)
+            return
+        tables = self._aggregates.tables
+        if name not in tables:
+            raise RemoteProtocolError(f"window snapshot with table {name!r}, expected {sorted(tables)}")
+        self._check_table(name, rows, self._aggregates)
+        for one, empty in self._empty(self._aggregates).items():
+            if not tables[one].frames:
+                tables[one].replace(empty)
+        tables[name].add(rows, self._by)
+        assert self._cold is not None
+        try:
+            self._cold.make_room(tables, self._passed_pane())
+        except StateError as problem:
+            raise RemoteProtocolError(f"window snapshot: {problem}") from problem
 
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""
@@ -147,20 +223,28 @@ class Windowed(Operator):
             for name, frame in frames.items():
                 aggregates.tables[name].replace(frame)
         self._aggregates, self._watermark, self.late_rows = aggregates, snapshot.watermark_us, snapshot.late_rows
+        self._cold = self._none_cold()
 
     def _check(self, frames: dict[str, pl.DataFrame], aggregates: Aggregates) -> None:
         """Checks that the tables of a snapshot have the columns of this window's own."""
         if frames and set(frames) != set(aggregates.tables):
             raise RemoteProtocolError(f"window snapshot with tables {sorted(frames)}, expected {sorted(aggregates.tables)}")
-        nothing = self._input.select_seq(self._columns).with_columns_seq(pl.col(TIME).alias(PANE))
-        groups = Groups.of(nothing, self._by)
         for name, frame in frames.items():
-            expected = aggregates.tables[name].partial(nothing, groups).schema
-            if frame.schema != expected:
-                raise RemoteProtocolError(f"table {name} of a window snapshot has columns {dict(frame.schema)}, expected {dict(expected)}")
-            aggregates.tables[name].check(frame)
+            self._check_table(name, frame, aggregates)
             if (positions(frames["main"], frame, self._by) < 0).any():
                 raise RemoteProtocolError(f"table {name} of a window snapshot has groups that the main table does not have")
+
+    def _check_table(self, name: str, frame: pl.DataFrame, aggregates: Aggregates) -> None:
+        expected = self._empty(aggregates)[name].schema
+        if frame.schema != expected:
+            raise RemoteProtocolError(f"table {name} of a window snapshot has columns {dict(frame.schema)}, expected {dict(expected)}")
+        aggregates.tables[name].check(frame)
+
+    def _empty(self, aggregates: Aggregates) -> dict[str, pl.DataFrame]:
+        """Returns each table's partials of no rows."""
+        nothing = self._input.select_seq(self._columns).with_columns_seq(pl.col(TIME).alias(PANE))
+        groups = Groups.of(nothing, self._by)
+        return {name: table.partial(nothing, groups) for name, table in aggregates.tables.items()}
 
     def _compile(self, frame: pl.DataFrame) -> Aggregates:
         """Compiles expressions for the column types of the first batch, which later batches share."""
