@@ -22,7 +22,7 @@ from sbon.state.room import StateRoom
 from sbon.state.sorted_runs import SortedRows, SortedRun, SortedWriting, Source, edges
 from sbon.watermarks import WATERMARK_MIN
 
-HELD_SHARE = 0.4
+HELD_SHARE = 0.3
 """Share of the memory for partials; the rest is for copies while they are folded and sorted, and for rows read from disk."""
 PENDING_SHARE = 8
 """Rows that wait to be aggregated take at most 1/8 of the memory."""

@@ -27,6 +27,10 @@ STATEMENT = SOURCE + (
 )
 FIRST_ROWS = SOURCE + "SELECT DISTINCT ON (window_start, sensor) ts, sensor FROM TUMBLE(readings, ts, INTERVAL '1 hour');"
 PAUSED = SOURCE + "SELECT DISTINCT ON (window_start, sensor) ts, sensor FROM SESSION(readings, ts, INTERVAL '3 s');"
+COUNTED = SOURCE + (
+    "SELECT window_start, sensor, COUNT(*) AS n, AVG(sensor) AS mean FROM HOP(readings, ts, INTERVAL '2 s', INTERVAL '4 s') "
+    "GROUP BY window_start, window_end, sensor;"
+)
 
 
 @pytest.fixture
@@ -90,8 +94,8 @@ def test_answers_are_those_of_unlimited_memory(example: Extensions):
     assert moved >= 4
 
 
-@pytest.mark.parametrize("statement", [FIRST_ROWS, PAUSED], ids=["windows", "pauses"])
-def test_first_rows_are_those_of_unlimited_memory(statement: str, example: Extensions):
+@pytest.mark.parametrize("statement", [FIRST_ROWS, PAUSED, COUNTED], ids=["first of windows", "first after pauses", "aggregates"])
+def test_windows_answer_as_with_unlimited_memory(statement: str, example: Extensions):
     whole, _, none = run(world_of(1, 1, example), 1, statement, moves=False)
     assert (len(whole) > 1_000, none) == (True, 0)
     moved = 0
