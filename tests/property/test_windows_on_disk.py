@@ -268,6 +268,12 @@ VALUES: dict[str, tuple[pl.DataType, st.SearchStrategy[Any]]] = {
 @examples(100)
 @given(st.data(), st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=2), st.integers(1, 9))
 def test_ranges_of_rows_on_disk_and_in_memory_follow_each_other(data: st.DataObject, kinds: list[str], ranges: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorted_runs, "FRAME_ROWS", 3)
+        _check_ranges(data, kinds, ranges)
+
+
+def _check_ranges(data: st.DataObject, kinds: list[str], ranges: int) -> None:
     by = ["p", *(f"b{number}" for number in range(len(kinds)))]
     schema = {"p": pl.Int64(), **{name: VALUES[kind][0] for name, kind in zip(by[1:], kinds, strict=True)}}
     row = st.tuples(st.integers(0, 2), *(VALUES[kind][1] for kind in kinds))
