@@ -20,10 +20,10 @@ import numpy as np
 
 from sbon.addresses import parse_address
 from sbon.errors import ConfigError
+from sbon.peers.shaped_stream import HELD_BYTES_MAX, ROUNDING_S, ShapedStream, Way
 from sbon.ports import Disk, Meter, ProcessorUse, StreamHandler, Timer
 from sbon.types import Address
 from sbon_agent.host import Host
-from sbon_agent.network.shaped_stream import HELD_BYTES_MAX, ROUNDING_S, ShapedStream, Way
 
 T = TypeVar("T")
 

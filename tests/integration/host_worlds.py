@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sbon.peers.shaped_stream import Way
 from sbon.ports import Stream
 from sbon.types import Address
 from sbon_agent.host import Host
-from sbon_agent.network.shaped_stream import Way
 from sbon_agent.network.shaper import ShapedHost
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.simulator.world import SimulatedHost, SimulatedWorld

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import ConfigError
-from sbon_agent.network.shaped_stream import HELD_BYTES_MAX
+from sbon.peers.shaped_stream import HELD_BYTES_MAX
 from sbon_agent.network.shaper import Shape, ShapedHost, shaped_by
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.simulator.world import SimulatedWorld

@@ -1,4 +1,4 @@
-"""A stream that is delayed according to the testbed's table of paths; part of `sbon_agent.network.shaper`."""
+"""A stream that is delayed according to the testbed's table of paths; `sbon_agent.network.shaper` makes them."""
 
 from collections import deque
 from collections.abc import Callable
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from sbon.ports import Stream, StreamHandler, Timer
+from sbon.ports import Network, Stream, StreamHandler, Timer
 from sbon.types import Address
-from sbon_agent.host import Host
 
 HELD_BYTES_MAX = 1 << 20
 """Bytes held back in one direction above which a stream is congested."""
@@ -44,7 +43,7 @@ class Paths(Protocol):
 class Lane:
     """Delayed calls of one direction of a stream, in order, each with a size and a due time."""
 
-    def __init__(self, shaped: Paths, host: Host, address: Address) -> None:
+    def __init__(self, shaped: Paths, host: Network, address: Address) -> None:
         self._shaped, self._host, self._address = shaped, host, address
         self._queue: deque[tuple[float, int, Callable[[], None]]] = deque()
         self._timer: Timer | None = None
@@ -92,7 +91,7 @@ class ShapedStream:
     """Sits between a dialled stream and its handler: a `Stream` for the handler, a `StreamHandler` for the stream."""
 
     def __init__(
-        self, shaped: Paths, host: Host, address: Address, handler: StreamHandler, ended: Callable[["ShapedStream"], None]
+        self, shaped: Paths, host: Network, address: Address, handler: StreamHandler, ended: Callable[["ShapedStream"], None]
     ) -> None:
         self._host, self._address, self._handler, self._ended = host, address, handler, ended
         self._out, self._in = Lane(shaped, host, address), Lane(shaped, host, address)
