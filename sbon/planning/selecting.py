@@ -1,14 +1,14 @@
 """Has a query placed without its bound, and chooses among its plans there: how many instances its operators have (`sbon.planning.sizing`),
 and under `max_latency` the order of its operators (`sbon.planning.selection`). No I/O."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from sbon.errors import LatencyBoundError, SbonError
 from sbon.optimiser.placed import Placed
-from sbon.query.plan import Plan
+from sbon.query.plan import Build, Plan
 
 if TYPE_CHECKING:
     from sbon.cost.placed_query import PlacedQuery
@@ -70,7 +70,7 @@ class Sized(msgspec.Struct, frozen=True):
 
 def size(
     plan: Plan,
-    build: Callable[[Sequence[int]], Plan] | None,
+    build: Build | None,
     placing: Placing,
     execute: Execute,
     done: Callable[[Sized | SbonError], None],
@@ -101,7 +101,7 @@ def size(
     placing.place(msgspec.structs.replace(plan, max_latency_ms=None), placed, share=False, reserve=False)
 
 
-def _sized(query: "PlacedQuery", build: Callable[[Sequence[int]], Plan]) -> Sized:
+def _sized(query: "PlacedQuery", build: Build) -> Sized:
     """Returns the plans to try.
 
     Raises
@@ -117,7 +117,7 @@ def _sized(query: "PlacedQuery", build: Callable[[Sequence[int]], Plan]) -> Size
     found = chosen(with_measured_rates(query))
     if found.problem and found.is_certain and query.plan.max_latency_ms is not None:
         raise LatencyBoundError(found.problem)
-    plan = found.of(estimate(build(found.numbers), shares=shares))
+    plan = found.of(estimate(build(found.numbers, found.turns_us), shares=shares))
     most = tuple(max(one.most, number) for one, number in zip(found.sizings, found.numbers, strict=True))
     larger = None if most == found.numbers or query.plan.max_latency_ms is None else found.of(estimate(build(most), shares=shares))
     return Sized(plan, larger, found.problem)

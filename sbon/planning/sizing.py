@@ -3,6 +3,9 @@
 The least number carries the rate with `ROOM` to spare, within the time that the network leaves of `max_latency`, if there is one. The model
 is that of `sbon plan resources` (`sbon.cost.stages`); here the nodes are those that the query may be placed on, with the cores that they
 have left, and the exchange sends incoming rows at once. More instances than cores do not help. See docs/deadlines.md.
+
+A pattern whose windows are dealt (`dealing = 'window'`) gets the number and the length of turns with the fewest copies of a row instead
+(`sbon.planning.window_sizing`).
 """
 
 import math
@@ -19,6 +22,7 @@ from sbon.cost.stages import Cluster, Job, Settings, saturation_rate
 from sbon.planning.latency_bound import network_s
 from sbon.planning.resources import stages_of
 from sbon.planning.samples import known_shares
+from sbon.planning.window_sizing import Place, is_by_window, sized_by_window
 from sbon.query.estimate import Rate, estimate
 from sbon.query.instances import resting_on
 from sbon.query.limits import INSTANCES_MAX
@@ -50,6 +54,8 @@ class Chosen(msgspec.Struct, frozen=True):
     """One line on why no number is enough; empty if these are."""
     is_certain: bool = True
     """False: costs of the operators are rules of thumb."""
+    turns_us: tuple[int, ...] = ()
+    """One for each sizing: length of a turn where windows are dealt to several instances, otherwise 0."""
 
     def of(self, plan: Plan) -> Plan:
         """Returns the plan that has these numbers of instances, with the figures behind them."""
@@ -115,17 +121,27 @@ def chosen(
     room : times the rate that must be carried
     """
     plan, numbers, found, problem, used = query.plan, list[int](), list[Sizing](), "", 0.0
+    turns_us = [0] * len(plan.sizings)
     bound_s = None if plan.max_latency_ms is None else (plan.max_latency_ms / 1e3 - network_s(query)) / len(plan.sizings)
     for place, sizing in enumerate(plan.sizings):
         hot = hot_shares[place] if hot_shares else ()
         job, rate = stages_of(query, sizing.operators, hot)
         if measured_cores:
             job = _as_measured(query, job, rate, sizing.operators, measured_cores[place])
-        options = list(_options(query, sizing, job, bound_s, used))
         if rate <= 0:
             numbers.append(len(sizing.operators))
             found.append(sizing)
+            turns_us[place] = sizing.turn_us
             continue
+        if is_by_window(query, sizing):
+            by_window = sized_by_window(query, sizing, job, rate * job.rows_out, bound_s, _places(query, used), room)
+            numbers.append(by_window.number)
+            found.append(by_window.sizing)
+            turns_us[place] = by_window.turn_us
+            problem = problem or by_window.problem
+            used += by_window.sizing.cores + rate * job.map.per_row_ns / NS_PER_S / _speed(query)
+            continue
+        options = list(_options(query, sizing, job, bound_s, used))
         carrying = [one for one in options if one.rate_max >= room * rate] or [one for one in options if one.rate_max >= rate]
         best = min(carrying, key=lambda one: (one.number, one.hosts), default=max(options, key=lambda one: (one.rate_max, -one.number)))
         cores = _cores(query, job, rate, best.number, _speed(query))
@@ -137,7 +153,7 @@ def chosen(
         numbers.append(best.number)
         found.append(told)
     certain = all(query.statistics[one].source is not Source.RULE for sizing in plan.sizings for one in sizing.operators)
-    return Chosen(tuple(numbers), tuple(found), problem, certain)
+    return Chosen(tuple(numbers), tuple(found), problem, certain, tuple(turns_us))
 
 
 def _cores(query: PlacedQuery, job: Job, rate: float, number: int, speed: float) -> float:
@@ -183,18 +199,8 @@ def _options(query: PlacedQuery, sizing: Sizing, job: Job, bound_s: float | None
     used : cores that other operators of the query take, on the strongest nodes first
     """
     branches = max(1, sum(link.target == sizing.operators[0] for link in query.plan.links))
-    nodes = _nodes(query, used)
-    for hosts in range(1, min(HOSTS_MAX, len(nodes)) + 1):
-        free, name = nodes[hosts - 1]
-        cores, speed = max(1, round(free)), query.nodes[name].speed.value
-        each = np.arange(1, max(1, min(cores, INSTANCES_MAX // hosts)) + 1, dtype=np.float64)
-        names = [node for _, node in nodes[:hosts]]
-        cluster = Cluster(
-            cores=cores,
-            speed=speed * min(1.0, max(_FREE_LEAST, free) / cores),
-            bandwidth_bytes_per_s=_bandwidth(query, names),
-            propagation_s=max((_way_s(query, a, b) for a in names for b in names if a != b), default=0.0),
-        )
+    for hosts, most, cluster in _clusters(query, used):
+        each = np.arange(1, most + 1, dtype=np.float64)
         maps = max(1.0, branches / hosts)
         settings = Settings(nodes=float(hosts), maps=maps, updates=each, pace_s=query.pace_s, exchange_s=query.pace_s)
         wanted = Wanted(latency_s=bound_s if bound_s is not None and bound_s > 0 else 3600.0, quantile=QUANTILE, pace_s=query.pace_s)
@@ -204,6 +210,31 @@ def _options(query: PlacedQuery, sizing: Sizing, job: Job, bound_s: float | None
             rates = greatest_rates(job, cluster, settings, wanted)
         for count, rate_max in zip(each.astype(int).tolist(), rates.tolist(), strict=True):
             yield _Option(count * hosts, hosts, rate_max, _Limits(job, cluster, wanted, math.ceil(maps)))
+
+
+def _clusters(query: PlacedQuery, used: float) -> Iterator[tuple[int, int, Cluster]]:
+    """Yields one node, two ... with the most instances on each of them, as a cluster of nodes like the weakest."""
+    nodes = _nodes(query, used)
+    for hosts in range(1, min(HOSTS_MAX, len(nodes)) + 1):
+        free, name = nodes[hosts - 1]
+        cores, speed = max(1, round(free)), query.nodes[name].speed.value
+        names = [node for _, node in nodes[:hosts]]
+        cluster = Cluster(
+            cores=cores,
+            speed=speed * min(1.0, max(_FREE_LEAST, free) / cores),
+            bandwidth_bytes_per_s=_bandwidth(query, names),
+            propagation_s=max((_way_s(query, a, b) for a in names for b in names if a != b), default=0.0),
+        )
+        yield hosts, max(1, min(cores, INSTANCES_MAX // hosts)), cluster
+
+
+def _places(query: PlacedQuery, used: float) -> list[Place]:
+    """Returns the numbers of instances that there is room for."""
+    return [
+        Place(count * hosts, hosts, cluster.speed, cluster.propagation_s)
+        for hosts, most, cluster in _clusters(query, used)
+        for count in range(1, most + 1)
+    ]
 
 
 def _nodes(query: PlacedQuery, used: float) -> list[tuple[float, NodeId]]:

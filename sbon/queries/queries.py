@@ -202,7 +202,8 @@ class OwnedQueries:
                     if problem is not None:
                         raise problem
                     if build is not None and 0 < len(plan.sizings) == len(query.sizings):
-                        same = resting_on(build([len(one.operators) for one in query.sizings]), query.sizings)
+                        numbers, turns = [len(one.operators) for one in query.sizings], [one.turn_us for one in query.sizings]
+                        same = resting_on(build(numbers, turns), query.sizings)
                         self.deploy(taking_up(same), as_kept, query)
                     else:
                         choose()

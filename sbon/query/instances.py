@@ -26,6 +26,8 @@ from sbon.schema import ColumnType, Field, Schema
 from sbon.types import NodeId, OperatorId
 
 _BY_WINDOW = "dealing = 'window' does not support a pattern"
+TURNS_OPEN = 4
+"""Short turns of one instance whose windows are open at once."""
 NO_KEYS = "no operator of the query has keys by which its rows can be dealt"
 
 
@@ -113,9 +115,9 @@ def reason(sizing: Sizing) -> str:
 
 
 def resting_on(plan: Plan, sizings: Sequence[Sizing]) -> Plan:
-    """Returns a plan with the reasons (rate, cores, most) of another plan for the same operators; its operators' ids stay."""
+    """Returns a plan with the reasons (rate, cores, most) of another plan for the same operators; its operators' ids and turns stay."""
     both = zip(plan.sizings, sizings, strict=True)
-    told = tuple(msgspec.structs.replace(why, operators=one.operators, alone=one.alone) for one, why in both)
+    told = tuple(msgspec.structs.replace(why, operators=one.operators, alone=one.alone, turn_us=one.turn_us) for one, why in both)
     return msgspec.structs.replace(plan, sizings=told)
 
 
@@ -137,9 +139,32 @@ def sets_of(plan: Plan) -> list[InstanceSet]:
         found.append(_set_of(specs[instances[0]], _dealt_by(exchange), instances, auto.get(instances)))
     for operators, sizing in auto.items():
         only = specs[operators[0]]
-        if len(operators) == 1 and (dealing := dealing_of(only.params, only.schema, only.time_column)) is not None:
-            found.append(_set_of(only, tuple(map(expression_text, dealing.keys[0])), operators, sizing))
+        if len(operators) == 1 and (keys := _dealt_if_more(only)):
+            found.append(_set_of(only, keys, operators, sizing))
     return found
+
+
+def _dealt_if_more(only: OperatorSpec) -> tuple[str, ...]:
+    """Returns the texts by which the rows of a single instance would be dealt to several."""
+    if (within_us := window_us(only)) is not None:
+        return (f"windows of {duration_text(within_us)}",)
+    dealing = dealing_of(only.params, only.schema, only.time_column)
+    return () if dealing is None else tuple(map(expression_text, dealing.keys[0]))
+
+
+def window_us(spec: OperatorSpec) -> int | None:
+    """Returns the length of the windows of an operator whose windows may be dealt, or are; None if only keys can be."""
+    params = spec.params
+    return params.within_us if isinstance(params, MatchParams) and not params.partition else None
+
+
+def even_turn_us(params: MatchParams, instances: int) -> int:
+    """Returns a turn so short that each of the instances has an equal share of the open windows at any time: its windows of several turns
+    are open at once. It is a whole number of seconds or milliseconds, because event times often are, unless that is too long.
+    """
+    turn_us = max(1, (params.within_us or 1) // (instances * TURNS_OPEN))
+    unit = next(unit for unit in (1_000_000, 1_000, 1) if turn_us >= unit)
+    return turn_us // unit * unit
 
 
 def _dealt_by(exchange: ExchangeParams) -> tuple[str, ...]:

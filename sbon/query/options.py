@@ -37,7 +37,8 @@ dealing : how the rows of a pattern are divided among its `instances`: 'key', th
     without PARTITION BY, by the rows where matches may begin, each with all rows WITHIN of it. CREATE MATERIALIZED VIEW takes it, too
 turn : with `dealing = 'window'`, the event time for which one instance gets the rows where matches may begin, before the next instance
     does, such as '1 minute'. The longer it is, the fewer rows go to several instances, and the more unequal is their work; default: such
-    that all instances have work at any time. CREATE MATERIALIZED VIEW takes it, too
+    that all instances have work at any time, or, with `instances = 'auto'`, what keeps `max_latency` with the fewest copies of rows. CREATE
+    MATERIALIZED VIEW takes it, too
 """
 
 from collections.abc import Sequence
@@ -287,8 +288,9 @@ def _take_instances(text: Text, options: dict[str, Option]) -> int | None:
 def _take_dealing(text: Text, options: dict[str, Option], instances: int | None) -> tuple[str | None, float | None]:
     where, turn = options.get("dealing"), options.get("turn")
     dealing, turn_ms = _take_word(text, options, "dealing", DEALINGS, WINDOW), _take_bound(text, options, *_TURN)
-    if dealing == WINDOW and where is not None and (instances is None or instances <= 1):
-        raise text.error(where.where, "dealing = 'window' needs a number of instances, at least 2", "add instances = 2")
+    if dealing == WINDOW and where is not None and instances in (None, 1):
+        what = "dealing = 'window' needs a number of instances, at least 2, or 'auto'"
+        raise text.error(where.where, what, "add instances = 2, or instances = 'auto'")
     if turn is not None and dealing != WINDOW:
         raise text.error(turn.where, "turn, but no windows are dealt", f"add dealing = '{WINDOW}'")
     return dealing, turn_ms

@@ -8,7 +8,8 @@ The parameters of an operator say what it does (`sbon.query.params`). Parameters
 constructed: the planner refuses the query, and a message with such an operator is not decoded.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -131,6 +132,8 @@ class Sizing(msgspec.Struct, frozen=True, array_like=True):
     """Greatest number of instances that the nodes have cores for."""
     alone: str = ""
     """If there are several instances: signature of the operator as a single one. Its cost per row is assumed until theirs is measured."""
+    turn_us: int = 0
+    """Length of a turn if windows are dealt, and it is given or chosen; 0: keys are dealt, or one instance needs none."""
 
 
 class Exchange(msgspec.Struct, frozen=True, array_like=True):
@@ -173,3 +176,15 @@ class Plan(msgspec.Struct, frozen=True):
     sizings: tuple[Sizing, ...] = ()
     """Operators whose number of instances the planner chooses (`instances = 'auto'`), in the order in which they were added."""
     changed: Changed = UNCHANGED
+
+
+class Build(Protocol):
+    """Plans a statement again, from the same catalogue."""
+
+    def __call__(self, numbers: Sequence[int], turns_us: Sequence[int] = (), /) -> Plan:
+        """Returns the plan with other numbers of instances of its `sizings`; empty: one instance each.
+
+        Parameters
+        ----------
+        turns_us : length of a turn for each sizing whose windows are dealt (others are ignored); 0, or empty: short turns
+        """

@@ -6,7 +6,7 @@ import msgspec
 
 from sbon.errors import QueryError
 from sbon.links.link_names import link_id
-from sbon.query.instances import dealing_of, dealing_of_windows
+from sbon.query.instances import dealing_of, dealing_of_windows, even_turn_us
 from sbon.query.options import AUTO, WINDOW, Wishes
 from sbon.query.params.kinds import Params, may_miss
 from sbon.query.params.matched import MatchParams
@@ -27,9 +27,10 @@ class Wiring:
     Parameters
     ----------
     numbers : number of instances of each of `sizings`; empty: one each
+    turns_us : for each of `sizings`, the length of a turn if its windows are dealt; 0, or empty: short turns
     """
 
-    def __init__(self, query: QueryId, wishes: Wishes, numbers: Sequence[int]) -> None:
+    def __init__(self, query: QueryId, wishes: Wishes, numbers: Sequence[int], turns_us: Sequence[int] = ()) -> None:
         self.operators: list[OperatorSpec] = []
         self.links: list[LinkSpec] = []
         self.sizings: list[Sizing] = []
@@ -39,8 +40,9 @@ class Wiring:
         self.rates: dict[OperatorId, float] = {}
         """Rows per second of sources."""
         self._query = query
-        self._instances, self._numbers = 1 if wishes.instances is None else wishes.instances, numbers
-        self._by_window = wishes.dealing == WINDOW and self._instances > 1
+        self._instances = 1 if wishes.instances is None else wishes.instances
+        self._numbers, self._turns_us = numbers, turns_us
+        self._by_window = wishes.dealing == WINDOW and self._instances != 1
         self._turn_us = None if wishes.turn_ms is None else max(1, round(wishes.turn_ms * 1000))
         self.windows_dealt = False
         """True if windows of a pattern are dealt."""
@@ -85,21 +87,25 @@ class Wiring:
         """Adds an operator, or, if it has keys and the query several instances, its instances between exchanges and a merge."""
         schema, time = relation.schema, time_of(relation)
         by_window = self._by_window and isinstance(params, MatchParams)
+        number, turn_us = self._instances, self._turn_us
+        if number == AUTO:
+            place = len(self.sizings)
+            number = self._numbers[place] if place < len(self._numbers) else 1
+            turn_us = turn_us or (self._turns_us[place] if place < len(self._turns_us) else 0)
         dealt = dealing_of(params, schema, time) if self._instances != 1 and not by_window else None
         if by_window:
             assert isinstance(params, MatchParams)
-            dealt = dealing_of_windows(params, schema, self._instances, self._turn_us)
+            if not turn_us and self._instances == AUTO:
+                turn_us = even_turn_us(params, number)
+            dealt = dealing_of_windows(params, schema, max(2, number), turn_us)
             self.windows_dealt = True
         if dealt is None:
             return self.add(params, schema, time, sides, None)
         self.dealt = True
-        number = self._instances
-        if number == AUTO:
-            number = self._numbers[len(self.sizings)] if self._numbers else 1
-            if number == 1:
-                only = self.add(params, schema, time, sides, None)
-                self.sizings.append(Sizing((only.id,)))
-                return only
+        if number == 1:
+            only = self.add(params, schema, time, sides, None)
+            self.sizings.append(Sizing((only.id,), turn_us=(self._turn_us or 0) if by_window else 0))
+            return only
         sides = [self._without_twins(side) for side in sides]
         alone = self._signature(params, schema, sides)
         ports: list[list[OperatorSpec]] = []
@@ -112,7 +118,8 @@ class Wiring:
             own, part = dealt.part(index, number)
             instances.append(self.add(own, dealt.schema, dealt.time_column, ports, None, part=part))
         if self._instances == AUTO:
-            self.sizings.append(Sizing(tuple(one.id for one in instances), alone=alone))
+            turn_us = 0 if dealt.turns is None else dealt.turns.turn_us
+            self.sizings.append(Sizing(tuple(one.id for one in instances), alone=alone, turn_us=turn_us))
         merge = self.add(dealt.merge, schema, time, [instances], None)
         self._streams[merge.id] = alone
         return merge

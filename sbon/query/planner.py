@@ -1,6 +1,6 @@
 """Turns statements into plans: operators, the nodes where some of them must run, and the links between them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sbon.errors import QueryError
@@ -15,16 +15,13 @@ from sbon.query.options import AUTO, WINDOW
 from sbon.query.params.kinds import keeps_state
 from sbon.query.params.rowwise import FunctionParams
 from sbon.query.params.source import SinkParams
-from sbon.query.plan import DEFER, UNCHANGED, Changed, OperatorSpec, Plan, after_crash
+from sbon.query.plan import DEFER, UNCHANGED, Build, Changed, OperatorSpec, Plan, after_crash
 from sbon.query.plan_builder import Labels, PlanBuilder
 from sbon.query.plan_wiring import Wiring
 from sbon.query.reads import with_reads
 from sbon.query.sql import CreateSink, SelectQuery
 from sbon.query.text import describe
 from sbon.types import NodeId, QueryId
-
-Build = Callable[[Sequence[int]], Plan]
-"""Returns the plan with these numbers of instances of its `sizings`; empty: one instance each."""
 
 
 def plan(
@@ -116,13 +113,13 @@ def _planning(
         line, column = statement.places.get("node", (0, 0))
         raise QueryError(f"the sink's node {place} is not alive", line=line, column=column, hint=did_you_mean(place, nodes))
 
-    def build(numbers: Sequence[int]) -> Plan:
-        wiring = Wiring(query, wishes, numbers)
+    def build(numbers: Sequence[int], turns_us: Sequence[int] = (), /) -> Plan:
+        wiring = Wiring(query, wishes, numbers, turns_us)
         builder = PlanBuilder(query, nodes, notes, wishes, wiring)
         builder.sink(lowered, sink, place)
-        if wishes.dealing == WINDOW and (instances == AUTO or (instances > 1 and not wiring.windows_dealt)):
+        if wishes.dealing == WINDOW and instances != 1 and not wiring.windows_dealt:
             line, column = getattr(statement, "places", {}).get("dealing", (0, 0))
-            what = "no number of instances is given" if instances == AUTO else "the query has no pattern whose windows could be dealt"
+            what = "the query has no pattern whose windows could be dealt"
             raise QueryError(f"dealing = '{WINDOW}', but {what}", line=line, column=column, hint="write instances = 2 beside a pattern")
         if instances != 1 and not wiring.dealt:
             line, column = getattr(statement, "places", {}).get("instances", (0, 0))

@@ -3,7 +3,7 @@
 It loads the SQL parser and takes long, so `sbon.queries.queries` calls it on an executor thread.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from sbon.extensions import Extensions
 from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.listing import Listing
 from sbon.query.places import Places, located
-from sbon.query.plan import UNCHANGED, Changed, Plan
+from sbon.query.plan import UNCHANGED, Build, Changed, Plan
 from sbon.query.system import SourceDefinition
 from sbon.supervision.homes import Doubt
 from sbon.types import NodeId, QueryId
@@ -62,7 +62,7 @@ class Prepared(msgspec.Struct, frozen=True):
     message: str
     source: SourceDefinition | None = None
     plan: Plan | None = None
-    build: Callable[[Sequence[int]], Plan] | None = None
+    build: Build | None = None
     """Returns `plan` with other numbers of instances of its `sizings`."""
     if_exists: bool = False
     """True if it is no error to find nothing to end."""

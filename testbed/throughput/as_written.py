@@ -13,7 +13,7 @@ from sbon.query.estimate import estimate
 from sbon.query.moves import moved, moves
 from sbon.query.params.joined import JoinParams
 from sbon.query.params.rowwise import MapParams
-from sbon.query.plan import Plan
+from sbon.query.plan import Build, Plan
 from sbon_agent.__main__ import main
 
 
@@ -27,12 +27,12 @@ def filters_up(plan: Plan) -> Plan:
         plan = moved(plan, found)
 
 
-def leave_filters_up(planning_of: Callable[..., tuple[Plan, planner.Build]] = planner.planning) -> None:
+def leave_filters_up(planning_of: Callable[..., tuple[Plan, Build]] = planner.planning) -> None:
     """Makes all agents of this process plan this way, by replacing `planner.planning`, which `planner.plan` calls."""
 
-    def planning(*arguments: object, **named: object) -> tuple[Plan, planner.Build]:
+    def planning(*arguments: object, **named: object) -> tuple[Plan, Build]:
         made, build = planning_of(*arguments, **named)
-        return filters_up(made), lambda numbers: filters_up(build(numbers))
+        return filters_up(made), lambda numbers, turns_us=(): filters_up(build(numbers, turns_us))
 
     planner.planning = planning
 

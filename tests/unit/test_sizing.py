@@ -21,8 +21,8 @@ from sbon.query.params.joined import WindowJoinParams
 from sbon.query.params.matched import MatchParams
 from sbon.query.params.ordered import DeduplicateParams
 from sbon.query.params.windowed import WindowParams
-from sbon.query.plan import Plan, Sizing
-from sbon.query.planner import Build, planning
+from sbon.query.plan import Build, Plan, Sizing
+from sbon.query.planner import planning
 from sbon.query.sql import CreateSink, parse
 from sbon.wire.reports import OperatorReport
 from sbon_testbed.mace.bounds import known_costs
