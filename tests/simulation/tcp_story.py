@@ -155,7 +155,7 @@ class TcpStory:
         self.held_at_kills: set[int] = set()
         """Rows in the sink's buffer when its agent was killed."""
         self.cut_off: list[Any] = []
-        """Streams of the source that were open when its agent was killed."""
+        """Streams of the source that were open when its agent was killed, or when the source was made once more."""
         self.lives: list[int] = []
         """Number of the sink's streams when its agent was killed, for each time."""
         self.kills = 0
@@ -242,11 +242,14 @@ class TcpStory:
         self.held_at_kills |= {int(json.loads(line)["n"]) for data, _ in held for line in data.splitlines()}
         self.lives += [len(self.written)] if number == SINK else []
         self.cut_off += [stream for stream in self.received if number == SOURCE and stream.open]
+        known = list(self.received)
         before = self.record.health.healing.account.recoveries
         self.world.kill(number, silent=silent)
         self.run(seconds)
         self.world.start(number)
         self.world.run_until(lambda: self.record.health.healing.account.recoveries > before, 60.0, "the query is recovered")
+        if number == SOURCE:  # a recovery of several attempts makes the source several times, and each one loses its buffer
+            self.cut_off += [stream for stream in self.received if stream not in known and not stream.open]
 
     def run(self, seconds: float) -> None:
         """Lets time pass, and looks at the buffers."""

@@ -22,7 +22,7 @@ def story(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         one.world.close()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(8), 123])
 def test_random_faults_lose_what_the_documents_say_and_nothing_else(story: Any, seed: int) -> None:
     told = story(seed)
     told.run(2.0)
