@@ -43,7 +43,7 @@ def throughput_command(
         int, typer.Option(metavar="N", min=1, help="mixed: number of random queries with all kinds of limits; 2 s each.")
     ] = 20,
     plans: Annotated[
-        int, typer.Option(metavar="N", min=1, help="sustained: number of random plans that agents run in virtual time; 10 s each.")
+        int, typer.Option(metavar="N", min=1, help="sustained: number of random plans that agents run in virtual time; 20 to 60 s each.")
     ] = 10,
     first: Annotated[int, typer.Option(metavar="N", min=0, help="sustained: number of the first plan, to go on after a run.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 1,
