@@ -40,7 +40,7 @@ class WrongCommandError(Exception):
 
 @dataclass
 class Parsed:
-    """What a command line has: its parameters, and the files that it reads and writes."""
+    """A command line, parsed: its parameters, and the files that it reads and writes."""
 
     parameters: dict[str, Any] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)

@@ -101,7 +101,7 @@ def all_commands() -> tuple[Command, ...]:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of some commands of a page: the test that runs them (`path::function`), or why they are only parsed."""
+    """An entry of the table for some commands of a page: the test that runs them (`path::function`), or why they are only parsed."""
 
     page: str
     commands: tuple[str, ...]

@@ -18,7 +18,7 @@ from sbon.operators.grouping import physical, positions
 from sbon.operators.measures import rows_apart
 from sbon.operators.partials import Table
 from sbon.operators.ranges import in_ranges
-from sbon.state.room import StateRoom
+from sbon.state.room import StateRoom, to_merge
 from sbon.state.sorted_runs import SortedRows, SortedRun, SortedWriting, Source, edges
 from sbon.watermarks import WATERMARK_MIN
 
@@ -166,7 +166,7 @@ class ColdPartials:
     def _merge_some(self, tables: Tables) -> None:
         """Merges some rows of runs. If the disk is full, merging is tried again after more partials have gone to disk."""
         if self._merge is None:
-            size = _to_merge([run.rows for run in self._runs])
+            size = to_merge([run.rows for run in self._runs])
             if size < 2:
                 self._due_rows = 0
                 return
@@ -290,12 +290,3 @@ def _least_count(main: pl.DataFrame, open_: "np.ndarray[Any, np.dtype[np.bool_]]
     if counts.size <= most:
         return 2
     return max(2, int(np.partition(counts, counts.size - most - 1)[counts.size - most - 1]) + 1)
-
-
-def _to_merge(rows: list[int]) -> int:
-    """Returns how many of the newest runs to merge: adds the next older run while it is at most twice as large as those before it."""
-    total, count = rows[0] if rows else 0, min(1, len(rows))
-    while count < len(rows) and rows[count] <= 2 * total:
-        total += rows[count]
-        count += 1
-    return count

@@ -88,3 +88,12 @@ class StateRoom(msgspec.Struct, eq=False):
                 self.disk.remove(name)
             except OSError:
                 return
+
+
+def to_merge(rows: list[int]) -> int:
+    """Returns how many of the newest runs to merge: adds the next older run while it is at most twice as large as those before it."""
+    total, count = rows[0] if rows else 0, min(1, len(rows))
+    while count < len(rows) and rows[count] <= 2 * total:
+        total += rows[count]
+        count += 1
+    return count

@@ -18,7 +18,7 @@ import polars as pl
 from sbon.errors import StateError, StateFullError
 from sbon.state.hot import Hot
 from sbon.state.ids import Places, Words, grouped, identities, sorted_by_id
-from sbon.state.room import StateRoom
+from sbon.state.room import StateRoom, to_merge
 from sbon.state.runs import ID_WORDS, USES, Entries, Merge, Run, Writing, joined, ranges
 
 EVICTED_SHARE = 8
@@ -340,7 +340,7 @@ class States:
         """Merges as many rows as are due. If the disk is full, merging is tried again after more states have gone to disk."""
         while self._merge_rows > 0:
             if self._merge is None:
-                size = _to_merge([run.rows for run in self._runs])
+                size = to_merge([run.rows for run in self._runs])
                 if size < 2 or self._room is None:
                     self._merge_rows = 0
                     return
@@ -400,15 +400,6 @@ def _least(uses: npt.NDArray[np.uint16], count: int) -> npt.NDArray[np.bool_]:
         found[oldest] = True
         equal -= oldest.size
     return found
-
-
-def _to_merge(rows: list[int]) -> int:
-    """Returns how many of the newest runs to merge: adds the next older run while it is at most twice as large as those before it."""
-    total, count = rows[0] if rows else 0, min(1, len(rows))
-    while count < len(rows) and rows[count] <= 2 * total:
-        total += rows[count]
-        count += 1
-    return count
 
 
 def _as_words(column: pl.Series) -> Words:

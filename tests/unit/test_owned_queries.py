@@ -246,7 +246,7 @@ def test_too_few_keepers_hear_of_a_drop_and_all_of_the_query_ends(world: World, 
 def test_a_tombstone_tells_former_owners_of_a_drop(
     world: World, monkeypatch: pytest.MonkeyPatch, others: bool, users: tuple[QueryId, ...]
 ) -> None:
-    """Of two agents, one dropped a query that it had taken over from the other, and left: the other one came back and ran it again."""
+    """One of two agents dropped a query that it had taken over from the other, and left: the other one came back and ran it again."""
     world.deploy()
     monkeypatch.setattr(world.queries.ownership, "had_other_owners", lambda query: others)
     assert world.drop(MINE, *users) == [None]
