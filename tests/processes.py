@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from sbon.cli.client import ControlClient, UnreachableError
+from tests.text_files import whole_lines
 
 WAIT_S = 120.0
 """Limit of waits that take a second or two on an idle machine."""
@@ -32,7 +33,7 @@ class Process:
             return client.ask(command, **arguments)
 
     def events(self) -> list[str]:
-        return [json.loads(line)["event"] for line in self.log.read_text().splitlines()]
+        return [json.loads(line)["event"] for line in whole_lines(self.log)]
 
     def wait_until_ready(self) -> "Process":
         def ready() -> bool:

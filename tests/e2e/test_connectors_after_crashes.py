@@ -17,6 +17,7 @@ from tests.http_servers import Server
 from tests.integration.test_websocket_sink import UPGRADE
 from tests.processes import Process, wait_until
 from tests.push_world import EventReader, Reader
+from tests.text_files import whole_lines
 
 PER_SECOND = 50
 BEFORE = AFTER = 60
@@ -126,8 +127,7 @@ class Story:
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Returns the complete lines of a file of agent a, or of b."""
         found = [path for path in (self.folder / name, self.b.directory / "files" / name) if path.exists()]
-        text = found[0].read_text() if found else ""
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        return [json.loads(line) for line in whole_lines(found[0])] if found else []
 
     def numbers(self, name: str) -> list[int]:
         return [row["n"] for row in self.rows(name)]

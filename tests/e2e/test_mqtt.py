@@ -11,6 +11,7 @@ import pytest
 
 from tests.brokers import Broker, end_all, needs_broker, passwords
 from tests.processes import Process, wait_until
+from tests.text_files import whole_lines
 
 pytestmark = needs_broker
 ROWS = 6000
@@ -37,8 +38,7 @@ def made_broker(directory: Path, *settings: str) -> Broker:
 
 def numbers(path: Path) -> list[int]:
     """Returns the numbers of complete lines."""
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line)["n"] for line in text[: text.rfind("\n") + 1].splitlines()]
+    return [json.loads(line)["n"] for line in whole_lines(path)]
 
 
 def nothing_is_lost_through_restarts(agent: Process, directory: Path, restarts: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.processes import Process, wait_until
+from tests.text_files import whole_lines
 
 SETTINGS = """
 [engine]
@@ -73,7 +74,7 @@ class Overlay:
 
     def answers(self, sink_on: str, number: int) -> list[int]:
         found = [*(self.directory / sink_on).rglob(f"k{number}.ndjson")]
-        return [json.loads(line)["v"] for file in found for line in file.read_text().splitlines() if line.endswith("}")]
+        return [json.loads(line)["v"] for file in found for line in whole_lines(file)]
 
 
 ROWS, PER_SECOND = 1200, 20

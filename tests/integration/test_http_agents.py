@@ -13,6 +13,7 @@ import pytest
 from sbon_testbed.processes.local import free_ports
 from tests.http_servers import certificate, serving
 from tests.processes import Process, wait_until
+from tests.text_files import whole_lines
 
 STATEMENTS = """
 CREATE SOURCE posted (n BIGINT) WITH (connector = 'http', listen = '127.0.0.1:{port}', path = '/in', token_file = '{token}');
@@ -41,7 +42,7 @@ def post(port: int, body: bytes, key: str) -> int:
 
 
 def numbers(path: Path) -> list[int]:
-    return [json.loads(line)["n"] for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line)["n"] for line in whole_lines(path)]
 
 
 def test_posted_rows_arrive_and_a_restarted_agent_listens_again(tmp_path):
