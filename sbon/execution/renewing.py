@@ -69,7 +69,7 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         link=output.link,
         after=after,
         rows=sender.rows_acknowledged,
-        watermark_us=(sender.oldest_watermark_us or instance.watermark_out_us) if after else WATERMARK_MIN,
+        watermark_us=_given_up_to_us(instance, output) if after else WATERMARK_MIN,
         settled_us=instance.watermark_out_us if sender.is_settled else WATERMARK_MIN,
         schema=instance.spec.schema,
         made=made,
@@ -78,6 +78,18 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         origins=_given_by_origin(instance, output),
         by_origin=None if made is None else output.by_origin,
     )
+
+
+def _given_up_to_us(instance: Instance, output: Output) -> int:
+    """Returns a watermark that all acknowledged rows of a link had been made for, or a higher one.
+
+    An operator without state that has several inputs gives rows of one input while its own watermark waits for another.
+    """
+    known = output.sender.given_up_to_us
+    given_us = instance.watermark_out_us if known is None else known
+    if keeps_state(instance.spec.params) or len(instance.inputs) < 2:
+        return given_us
+    return max([given_us, *[incoming.watermark_us for incoming in instance.inputs.values()]])
 
 
 def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[Instance, int], None], message: Renew) -> Renewed:

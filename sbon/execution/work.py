@@ -22,7 +22,7 @@ from sbon.links.origins import short
 from sbon.operators.values import Values
 from sbon.ports import Meter
 from sbon.query.params.source import SinkParams
-from sbon.query.plan import Part
+from sbon.query.plan import Begin, Part
 from sbon.schema import Schema
 from sbon.state_budget import StateBudget
 from sbon.watermarks import WATERMARK_END
@@ -385,7 +385,16 @@ def _made(instance: Instance, payload: Rows | None, watermark_us: int) -> Made:
 
 def _rows(instance: Instance, produced: "list[pl.DataFrame]") -> Rows | None:
     assert instance.operator is not None
+    begin = instance.spec.begin
+    if isinstance(begin, Begin):
+        produced = [rows for frame in produced if (rows := from_begin(frame, begin)).height]
     return rows_given(instance.operator, produced, instance.spec.schema)
+
+
+def from_begin(frame: "pl.DataFrame", begin: Begin) -> "pl.DataFrame":
+    """Returns the rows from the first complete answer on, and those without an event time."""
+    times = frame[begin.column].to_physical()
+    return frame.filter((times >= begin.us) | times.is_null())
 
 
 def _write_behind(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", origin: int) -> None:

@@ -28,6 +28,7 @@ class LinkSender:
         safe further on."""
         self.forgotten = 0
         """All batches up to this number have been dropped, because they are safe, or were processed on this host."""
+        self._forgotten_watermark_us: int | None = None  # of the last batch dropped; None: unknown, as the sender has moved
         self._sent = 0  # highest sequence handed out since the last rewind
         self._credit_end = config.window_batches
         self.before: tuple[int, int] = (0, WATERMARK_MIN)
@@ -95,10 +96,22 @@ class LinkSender:
         return self._next_sequence - 1
 
     @property
-    def oldest_watermark_us(self) -> int | None:
-        """Returns the watermark of the oldest batch that is not safe; None if there is none in memory."""
+    def given_up_to_us(self) -> int | None:
+        """Returns a watermark that the rows of all dropped batches had been made for, or a higher one; None if that may be any watermark
+        up to the operator's present one.
+
+        A large answer is sent in parts, and only the last part has the answer's watermark.
+        """
         oldest = self.backlog.get(self.forgotten + 1)
-        return None if oldest is None else oldest.watermark_us
+        if oldest is None:
+            return None
+        known = self._forgotten_watermark_us
+        if known is not None and known < oldest.watermark_us:
+            return known
+        later: Batch | None = oldest
+        while later is not None and later.watermark_us <= oldest.watermark_us:
+            later = self.backlog.get(later.sequence + 1)
+        return None if later is None else later.watermark_us
 
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0, origin: int = 0) -> Batch:
         """Numbers a batch and keeps it until it is safe.
@@ -158,6 +171,8 @@ class LinkSender:
         if not keeps:
             safe = processed
         if safe > self.forgotten:
+            last = self.backlog.get(safe)
+            self._forgotten_watermark_us = None if last is None else last.watermark_us
             self.forgotten = safe
             self.rows_acknowledged += self.backlog.forget(safe)
         self._sent = max(self._sent, processed)

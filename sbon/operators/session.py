@@ -43,7 +43,7 @@ class Session(Windowed):
 
     def __init__(self, params: SessionParams) -> None:
         super().__init__(params)
-        self._gap_us, self._begin_us = params.gap_us, params.begin_us
+        self._gap_us = params.gap_us
         self._last = ""
 
     def _close_up_to(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
@@ -100,8 +100,6 @@ class Session(Windowed):
         if closed["main"].is_empty():
             return []
         answers = aggregates.answers(closed, self._by, (self._last,)).sort(self._last, maintain_order=True)
-        if self._begin_us is not None:
-            answers = answers.filter(pl.col(PANE) >= self._begin_us)
         start, end = answers[PANE], answers[self._last] + self._gap_us
         return list(self._named(answers, start, end).iter_slices(FRAME_ROWS_MAX))
 

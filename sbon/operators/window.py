@@ -183,8 +183,6 @@ class Window(Windowed):
     def _answers(self, aggregates: Aggregates, merged: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
         """Returns the answers of windows, given tables with one row per group. `_WINDOW` is the first pane of a window."""
         answers = aggregates.answers(merged, [_WINDOW, *self._keys])
-        if self._params.begin_us is not None:
-            answers = answers.filter(pl.col(_WINDOW) * self._pane_us >= self._params.begin_us)
         start = answers[_WINDOW] * self._pane_us
         return list(self._named(answers, start, start + self._params.size_us).iter_slices(FRAME_ROWS_MAX))
 

@@ -15,13 +15,17 @@ import msgspec
 
 from sbon.message_limits import Amount, Epoch, Few, Link, Operator
 from sbon.query.limits import INSTANCES_MAX, LimitError, check_count, check_share
+from sbon.query.params.joined import WindowJoinParams
 from sbon.query.params.kinds import Params
+from sbon.query.params.ordered import DeduplicateParams, TopParams
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.schema import Schema
 from sbon.types import NodeId, OperatorId, QueryId
 
 LEAVE_OUT, INCOMPLETE = AFTER_CRASH = ("leave_out", "incomplete")
 """Choices for windows and sessions that have lost rows in a crash."""
+OMITTING = WindowParams | SessionParams | TopParams | DeduplicateParams | WindowJoinParams
+"""Operators whose answers are for windows or sessions, with that choice (`omits_begun`)."""
 FINISH, DEFER, SHED = ON_MISS = ("finish", "defer", "shed")
 """Choices for rows that would be late."""
 
@@ -39,6 +43,15 @@ class MissRule(msgspec.Struct, frozen=True, array_like=True):
         check_share("fairness", self.fairness, 1.0)
         if not self.latency_ms > 0:
             raise LimitError(f"latency of {self.latency_ms} ms, expected above 0")
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True):
+    """The first answers that an operator gives after a crash has taken its state: earlier ones would lack rows."""
+
+    column: str
+    """Output column with an event time."""
+    us: int
+    """Rows with an earlier event time in that column, in microseconds, are left out."""
 
 
 class OperatorSpec(msgspec.Struct, frozen=True):
@@ -60,6 +73,8 @@ class OperatorSpec(msgspec.Struct, frozen=True):
     """Expected output rows per input row."""
     on_miss: MissRule | msgspec.UnsetType = msgspec.UNSET
     """Rule for rows that would be late; unset: there is none, and messages have no such field."""
+    begin: Begin | msgspec.UnsetType = msgspec.UNSET
+    """The first answers given after a crash; unset: all answers are given."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.schema))
@@ -106,7 +121,7 @@ class LinkSpec(msgspec.Struct, frozen=True):
 
 def after_crash(operators: Iterable[OperatorSpec]) -> str | None:
     """Returns the choice for windows and sessions that have lost rows in a crash; None if no operator has windows or sessions."""
-    omits = [spec.params.omits_begun for spec in operators if isinstance(spec.params, WindowParams | SessionParams)]
+    omits = [spec.params.omits_begun for spec in operators if isinstance(spec.params, OMITTING)]
     return None if not omits else LEAVE_OUT if all(omits) else INCOMPLETE
 
 

@@ -226,13 +226,15 @@ class PlanBuilder:
         params: Params
         match relation:
             case Top(time_column=time, order=order, ties=ties, limit=limit, partition=partition, number=number):
-                params = TopParams(time, order, ties, limit, partition, number)
+                params = TopParams(time, order, ties, limit, partition, number, self._omits_begun)
             case Over(time_column=time, partition=partition, ties=ties, preceding=preceding):
                 params = OverParams(time, partition, ties, tuple(aggregate for aggregate, _ in relation.aggregates), preceding)
             case Assigned(time_column=time, size_us=size, slide_us=slide, lateness_us=lateness):
                 params = AssignParams(time, size, slide, lateness)
             case Deduplicate(time_column=time, keys=keys, order=order, ties=ties):
-                params = DeduplicateParams(time, keys, order, ties, relation.span_us, relation.session, relation.lateness_us)
+                params = DeduplicateParams(
+                    time, keys, order, ties, relation.span_us, relation.session, relation.lateness_us, self._omits_begun
+                )
         return [self._wiring.add_keyed(params, relation, [branches])]
 
     def _emit_match(self, match: Match) -> list[OperatorSpec]:
@@ -274,7 +276,9 @@ class PlanBuilder:
         if join.window is not None:
             size, slide, lateness = join.window
             times = join.left_time, join.right_time
-            params = WindowJoinParams(*times, left_keys, right_keys, size, slide, join.columns, residual, outer, lateness, apart)
+            params = WindowJoinParams(
+                *times, left_keys, right_keys, size, slide, join.columns, residual, outer, lateness, apart, self._omits_begun
+            )
         else:
             span = join.before_us, join.after_us
             params = JoinParams(join.left_time, join.right_time, left_keys, right_keys, *span, join.columns, residual, outer, apart)

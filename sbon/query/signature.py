@@ -22,7 +22,7 @@ from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
-from sbon.query.plan import MissRule, Part
+from sbon.query.plan import OMITTING, MissRule, Part
 from sbon.query.rewrite import canonical, conjoin, conjuncts, sort_key
 from sbon.schema import Schema
 
@@ -63,8 +63,9 @@ def of_part(signed: str, part: Part | None) -> str:
     return signed if part is None else f"{signed} {part.index}/{part.of}"
 
 
-def _unless_omitting(params: WindowParams | SessionParams) -> list[str]:
-    """Returns a mark for windows that answer although a crash has taken rows of them; queries that leave these out must not share them."""
+def _unless_omitting(params: OMITTING) -> list[str]:
+    """Returns a mark for windows and sessions that answer although a crash has taken rows of them. Queries that leave these out must not
+    share them."""
     return [] if params.omits_begun else ["incomplete"]
 
 
@@ -127,6 +128,7 @@ def _form(params: Params) -> Any:
                 _predicate(params.residual),
                 None if params.outer is None else msgspec.to_builtins(params.outer),
                 params.slice_column,
+                *_unless_omitting(params),
             ]
 
 

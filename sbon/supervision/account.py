@@ -9,7 +9,7 @@ import msgspec
 from sbon.links.link_names import first_name, renewals
 from sbon.links.origins import of_part
 from sbon.query.plan import LinkSpec
-from sbon.supervision.continuation import begins_with, merged
+from sbon.supervision.continuation import Continuation, begins_with, merged
 from sbon.supervision.generations import generation, next_generation
 from sbon.supervision.plans import Plans
 from sbon.supervision.recovery import Recovered
@@ -134,8 +134,11 @@ class Account:
         for place, done in reversed([*enumerate(self.history)]):
             if operator in done.go_on:
                 known = done.go_on[operator]
-                until_us = max(until_us, known.state_until_us or until_us)
-                go_on = {**done.go_on, operator: msgspec.structs.replace(known, state_until_us=until_us)}
+                if known.state_until_us is not None and known.state_until_us >= until_us:
+                    return
+                # It is at work already, so none of these answers are left out.
+                self.is_exact = False
+                go_on = {**done.go_on, operator: msgspec.structs.replace(known, state_until_us=until_us, is_exact=False)}
                 self.history[place] = msgspec.structs.replace(done, go_on=go_on)
                 return
 
@@ -195,7 +198,7 @@ class Account:
                 what = f"{operator} ({text_of(operator)}) {runs} again on {done.nodes[operator]} after a crash"
                 lost = sum(go_on.lost_rows.values())
                 if go_on.state_until_us is not None:
-                    until, begin = _instant(go_on.state_until_us) or "now", _instant(go_on.begin_us)
+                    until, begin = _instant(go_on.state_until_us) or "now", _begin(go_on)
                     left_out = f"; those that begin before {begin} are left out" if begin is not None else ""
                     found.append(f"{what} and began empty: answers up to {until} lack what it had taken{left_out}")
                 if go_on.late_until_us is not None:
@@ -225,7 +228,7 @@ class Account:
                         "node": node,
                         "epoch": done.epoch,
                         "state_lost_until": _instant(done.go_on[operator].state_until_us),
-                        "left_out_before": _instant(done.go_on[operator].begin_us),
+                        "left_out_before": _begin(done.go_on[operator]),
                         "late_until": _instant(done.go_on[operator].late_until_us),
                     }
                     for operator, node in sorted(done.nodes.items())
@@ -296,6 +299,10 @@ class Healing:
     def said(self) -> str:
         """Describes a recovery that is under way, or waits; empty if there is none."""
         return self.step or self.waits_for
+
+
+def _begin(go_on: Continuation) -> str | None:
+    return None if go_on.begin is None else _instant(go_on.begin.us)
 
 
 def _instant(us: int | None) -> str | None:

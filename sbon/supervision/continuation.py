@@ -24,9 +24,8 @@ from sbon.links.link_names import first_name
 from sbon.links.origins import of_part
 from sbon.query.params.kinds import keeps_state
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.windowed import WindowParams
-from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.supervision.lost_state import begin_of, delay_of, first_whole_us, newest_us, watermarks_seen, windows_left_out
+from sbon.query.plan import Begin, LinkSpec, OperatorSpec
+from sbon.supervision.lost_state import begin, begin_of, is_exact_elsewhere, lacks_until, newest_taken, watermarks_seen, windows_left_out
 from sbon.supervision.once_more import from_zero, in_another_order, is_table
 from sbon.supervision.rows_made import Cut, Made, cuts_behind, parts_of, rows_made, several_inputs
 from sbon.types import LinkId, OperatorId
@@ -50,19 +49,20 @@ class Continuation(msgspec.Struct, frozen=True):
     lost_rows: Mapping[LinkId, int] = {}
     """Rows that it had made and that have not arrived, by output link."""
     is_exact: bool = True
-    """False: the rows lost are at least these, and some may come twice."""
+    """False: the rows lost are at least these, and some may come twice. True: apart from answers that are left out (`begin`), exactly these
+    rows are lost."""
     watermark_us: int = WATERMARK_MIN
     """Watermark at which its state begins."""
     watermark_out_us: int = WATERMARK_MIN
     state_until_us: int | None = None
-    """Event time up to which the lost state had taken rows, in microseconds; None if no state is missing."""
+    """Event time up to which answers lack rows of the lost state, in microseconds; None if no state is missing."""
     repeats_all: bool = False
     """True for a source that sends all its rows once more, from the first one on."""
     windows: int | None = 0
     """Number of windows between the last answer that consumers have seen and the newest row of the lost state, including windows without
     rows; None if unknown."""
-    begin_us: int | None = None
-    """Windows and sessions that start before this event time are left out; None: none are, although they may lack rows."""
+    begin: Begin | None = None
+    """The first answers that have all rows; None: none are left out, although they may lack rows."""
     by_word: bool = False
     """True for a sink that has yet to say whether it has found what its former copy has written of each input and origin. The continuation
     is exact only if it has."""
@@ -123,6 +123,7 @@ def continuations(
     joined: Mapping[LinkId, int] = {},
     absent_files: Collection[OperatorId] = (),
     positions: Mapping[OperatorId, Made] = {},
+    plan_links: Sequence[LinkSpec] | None = None,
 ) -> dict[OperatorId, Continuation]:
     """Returns from where each lost operator goes on.
 
@@ -137,13 +138,16 @@ def continuations(
     joined : rows that sources had sent before a link of a later plan began, by the link's first name
     absent_files : operators that are away (`files_away`)
     positions : lost sources that begin in the midst of their files, with the rows before that place (`may_begin`)
+    plan_links : all links of the query, if `links` are only those of the lost operators
     """
+    plan_links = links if plan_links is None else plan_links
     zero = from_zero(specs, links, lost, positions)
     unordered = in_another_order(specs, links, zero)
+    shifted = _behind(lacking, specs, plan_links)
     seen = watermarks_seen(specs, links, lost, consumers)
     counts = rows_made(specs, links, lost, feeders, positions)
     # Not if a link has lost rows: they count as lost, and reading a file again would repeat them.
-    again = frozenset() if any(missing.values()) else (zero - unordered) | set(absent_files)
+    again = frozenset() if any(missing.values()) else (zero - unordered - shifted) | set(absent_files)
     inputs_made: dict[OperatorId, Mapping[LinkId, Made | None]] = {}
     for operator in lost:
         of_inputs = several_inputs(specs[operator], [link for link in links if link.target == operator], feeders, counts, again)
@@ -151,6 +155,13 @@ def continuations(
             inputs_made[operator] = of_inputs
     cuts = cuts_behind(specs, links, lost, feeders, inputs_made)
     finding = frozenset(one for one in begun_at if one in lost)
+    newest = newest_taken(specs, plan_links, lost, feeders, zero)
+    elsewhere = {
+        one
+        for one in lost
+        if newest[one] is not None and keeps_state(specs[one].params) and is_exact_elsewhere(one, specs, plan_links, lost, consumers)
+    }
+    into_state = {one for one in lost if elsewhere.issuperset(fed := [link.target for link in links if link.source == one]) and fed}
     found: dict[OperatorId, Continuation] = {}
     for operator, spec in specs.items():
         if operator not in lost:
@@ -180,7 +191,7 @@ def continuations(
             by_input = by_origin(one, [cut.made for cut in cuts[operator]], (), consumers, missing, cuts, finding)
         if by_input is not None:
             found[operator] = by_input
-        elif operator in zero:
+        elif operator in zero and operator not in shifted:
             found[operator] = from_first_row(one, is_ordered=operator not in unordered)
         elif several is not None:
             found[operator] = by_total(one, {name: parts_of(spec, made) for name, made in several.items()})
@@ -188,11 +199,16 @@ def continuations(
             found[operator] = by_number(one, known, {*counts, *finding})
         else:
             answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
+            if len(inputs) == 1 and inputs[0].source in elsewhere and not isinstance(spec.params, SinkParams):
+                elsewhere.add(operator)
             told = {link.source for link in inputs if link.source in found and found[link.source].given(link) is not None}
             finds_end = operator in finding and all(link.source not in unordered or link.source in told for link in inputs)
-            found[operator] = behind_consumers(one, answers, delay_of(specs.values()), lacking.get(operator), finds_end=finds_end)
+            newest_us, lacking_us = (WATERMARK_MIN, None) if operator in zero else (newest[operator], lacking.get(operator))
+            found[operator] = behind_consumers(one, answers, newest_us, lacking_us, is_elsewhere=operator in elsewhere, finds_end=finds_end)
             if finds_end and (told or len(inputs) > 1):
                 found[operator] = msgspec.structs.replace(found[operator], by_word=True)
+        if operator in into_state:  # what was under way to it was lost with the state
+            found[operator] = msgspec.structs.replace(found[operator], lost_rows={}, is_exact=True)
         ahead_us = max([consumers[name].ahead_us for name in taken], default=WATERMARK_MIN)
         if ahead_us > WATERMARK_MIN:
             found[operator] = msgspec.structs.replace(found[operator], late_until_us=ahead_us, is_exact=False)
@@ -335,14 +351,18 @@ def by_number(one: Lost, known: Made, counted: Collection[OperatorId]) -> Contin
     )
 
 
-def behind_consumers(one: Lost, feeders: Sequence[Renewed], delay_us: int, lacking_us: int | None, *, finds_end: bool) -> Continuation:
+def behind_consumers(
+    one: Lost, feeders: Sequence[Renewed], newest_us: int | None, lacking_us: int | None, *, is_elsewhere: bool, finds_end: bool
+) -> Continuation:
     """Returns from where an operator with state, a source or a sink goes on, if nothing better is known.
 
     Parameters
     ----------
     feeders : the answers of its feeders
-    delay_us : how far a row of the query's sources may be ahead of the watermark of its batch
+    newest_us : event time that no row has exceeded that it had taken and does not get again; `WATERMARK_MIN` if there is none, None if
+        nobody knows
     lacking_us : event time up to which its former copies lacked rows, because they had begun empty, too
+    is_elsewhere : True if exactly the answers before its `begin` are lost (`is_exact_elsewhere`), or if it passes such answers on
     finds_end : True for a sink that finds out what its former copy has written, and gets its rows in the same order as before
     """
     params = one.spec.params
@@ -350,23 +370,33 @@ def behind_consumers(one: Lost, feeders: Sequence[Renewed], delay_us: int, lacki
     gone = one.gone(dict.fromkeys(one.taken, made))
     if any(link.part is not None for link in one.outputs):  # each consumer has taken its own part of the rows
         gone = dict.fromkeys(one.taken, 0) | dict.fromkeys(list(one.taken)[:1], max(0, made - sum(one.taken.values())))
-    until_us = newest_us(feeders, delay_us) if keeps_state(params) else None
+    keeps = keeps_state(params)
+    until_us = lacks_until(params, newest_us) if keeps and newest_us is not None and newest_us > WATERMARK_MIN else None
     if lacking_us is not None:
         until_us = lacking_us if until_us is None else max(until_us, lacking_us)
     begin_us = one.seen_us
-    if until_us is not None and WATERMARK_MIN < one.seen_us < WATERMARK_END:
+    if keeps and WATERMARK_MIN < one.seen_us < WATERMARK_END:
         begin_us = begin_of(params, one.seen_us)
     return Continuation(
         rows_out=max([made, *one.taken.values()]),
-        lost_rows=gone,
-        is_exact=is_table(one.spec) or (isinstance(params, SinkParams) and finds_end),
+        lost_rows=dict.fromkeys(gone, 0) if is_elsewhere else gone,  # answers that are left out are not counted by their rows
+        is_exact=is_elsewhere or is_table(one.spec) or (isinstance(params, SinkParams) and finds_end),
         watermark_us=one.begin(begin_us),
         watermark_out_us=one.watermark_us,
         state_until_us=until_us,
         repeats_all=isinstance(params, SourceParams) and params.connector == "datagen",
-        windows=windows_left_out(params, one.seen_us, until_us, lacking_us) if isinstance(params, WindowParams) else 0,
-        begin_us=first_whole_us(params, until_us),
+        windows=windows_left_out(params, one.seen_us, until_us, lacking_us),
+        begin=begin(params, until_us),
     )
+
+
+def _behind(some: Collection[OperatorId], specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec]) -> frozenset[OperatorId]:
+    """Returns some operators and all operators that they feed, directly or not."""
+    found = set(some)
+    for operator in specs:
+        if any(link.source in found for link in links if link.target == operator):
+            found.add(operator)
+    return frozenset(found)
 
 
 def _begins_by_origin(link: LinkSpec, found: Mapping[OperatorId, Continuation]) -> bool:

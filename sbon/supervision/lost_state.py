@@ -1,19 +1,27 @@
 """Computes the event times at which lost operators with state begin again, and how many of their windows lack rows. Pure functions."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from sbon.links.link_names import first_name
+from sbon.query.params.joined import JoinParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import MapParams, UnnestParams
-from sbon.query.params.source import SourceParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
-from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.plan import LinkSpec, OperatorSpec
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
+from sbon.query.plan import OMITTING, Begin, LinkSpec, OperatorSpec
 from sbon.types import LinkId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed
 
 IN_TIME = (MapParams, UnnestParams, UnionParams, ExchangeParams, MergeParams)
 """Operators whose output watermark is at most that of their input."""
+IN_ORDER = (WindowParams, SessionParams, TopParams, OverParams, DeduplicateParams, WindowJoinParams, MergeParams)
+"""Operators that give a row only when the watermark has passed it."""
+PASSING = (MapParams, AssignParams, UnnestParams, UnionParams, ExchangeParams, MergeParams, MulticastParams)
+"""Operators whose answers lack only rows that they have not been given. A merge that goes on holds rows, and gives all of them."""
 
 
 def watermarks_seen(
@@ -48,47 +56,179 @@ def begin_of(params: object, seen_us: int) -> int:
     return seen_us - 1 + (params.allowed_lateness_us if isinstance(params, WindowParams) else 0)
 
 
-def delay_of(specs: Iterable[OperatorSpec]) -> int:
-    """Returns how far a row of any source in `specs` may be ahead of the watermark of its batch, in microseconds."""
-    return max((spec.params.watermark_delay_us for spec in specs if isinstance(spec.params, SourceParams)), default=0)
+class Ahead(NamedTuple):
+    """Greatest distance of an operator's rows ahead of the watermark with which it gives them."""
+
+    us: int
+    """In microseconds."""
+    is_known: bool
+    """False: rows of some inputs may be further ahead, because the watermark waits for another input."""
 
 
-def newest_us(feeders: Sequence[Renewed], delay_us: int) -> int | None:
-    """Returns an event time, in microseconds, that no row acknowledged by the lost operator has exceeded; None if there was no such row.
+def ahead_of(specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec]) -> dict[OperatorId, Ahead]:
+    """Returns how far the rows of each operator may be ahead of their watermark.
 
     Parameters
     ----------
-    delay_us : how far a row may be ahead of the watermark of its batch
+    specs, links : all operators of the query, upstream first, and all its links
     """
-    until_us = max((answer.watermark_us for answer in feeders if answer.after), default=None)
-    return None if until_us is None else min(until_us + delay_us, WATERMARK_END)
+    found: dict[OperatorId, Ahead] = {}
+    for operator, spec in specs.items():
+        params, feeding = spec.params, [found[link.source] for link in links if link.target == operator and link.source in found]
+        us = params.watermark_delay_us if isinstance(params, SourceParams) else max([ahead.us for ahead in feeding], default=0)
+        # A join gives a pair only if both sides have come as far as its rows, so it is ahead of neither by more than its interval.
+        is_bounded = isinstance(params, (JoinParams, *IN_ORDER)) or len(feeding) < 2
+        is_known = isinstance(params, IN_ORDER) or (is_bounded and all(ahead.is_known for ahead in feeding))
+        found[operator] = Ahead(us + _widens(params), is_known)
+    return found
 
 
-def first_whole_us(params: object, until_us: int | None) -> int | None:
-    """Returns the event time from which on windows or sessions certainly have all rows; None if earlier ones are not to be left out.
+def _widens(params: Params) -> int:
+    """Returns how much later than its input an operator's output may be, in event time."""
+    match params:
+        case AssignParams(size_us=size_us):
+            return size_us
+        case JoinParams(before_us=before_us, after_us=after_us):
+            return max(0, before_us, after_us)
+        case _:
+            return 0
+
+
+def newest_taken(
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    feeders: Mapping[LinkId, Renewed],
+    again: Collection[OperatorId],
+) -> dict[OperatorId, int | None]:
+    """Returns an event time, in microseconds, that no row has exceeded of those that each lost operator had taken and does not get again.
+
+    `WATERMARK_MIN` if there was no such row, None if nobody knows.
 
     Parameters
     ----------
-    until_us : event time up to which the lost state had taken rows; None if it had taken none
+    specs, links : all operators of the query, upstream first, and all its links
+    feeders : the answers of the living sources of links, by the link's first name
+    again : lost operators that give all their rows once more
+    """
+    ahead = ahead_of(specs, links)
+    given: dict[OperatorId, int | None] = dict.fromkeys(again, WATERMARK_MIN)
+    found: dict[OperatorId, int | None] = {}
+    for operator, spec in specs.items():
+        if operator not in lost:
+            continue
+        inputs = [link for link in links if link.target == operator]
+        known: list[int | None] = []
+        for link in inputs:
+            answer = feeders.get(first_name(link.id))
+            if link.source in lost:
+                known.append(given.get(link.source))
+            elif answer is not None:  # a source that is away says later how far it is
+                known.append(
+                    newest_given(answer, ahead.get(link.source, Ahead(0, False)), len([one for one in links if one.target == link.source]))
+                )
+        there = [one for one in known if one is not None]
+        newest: int | None = None if not inputs or len(there) < len(known) else max(there, default=WATERMARK_MIN)
+        found[operator] = newest
+        if operator not in given:
+            given[operator] = newest if newest is None or newest <= WATERMARK_MIN else min(newest + _widens(spec.params), WATERMARK_END)
+    return found
+
+
+def newest_given(answer: Renewed, ahead: Ahead, inputs: int) -> int | None:
+    """Returns an event time that no row has exceeded of those that a lost operator had acknowledged on a link; as `newest_taken`.
+
+    Parameters
+    ----------
+    answer : of the link's source
+    ahead : how far rows of that source may be ahead
+    inputs : number of links to that source
+    """
+    if not answer.after:
+        return WATERMARK_MIN
+    if not ahead.is_known and inputs < 2:  # the source of the link says how far its own inputs are, but not how far those behind are
+        return None
+    return min(answer.watermark_us + ahead.us, WATERMARK_END)
+
+
+def lacks_until(params: Params, newest_us: int) -> int:
+    """Returns the event time up to which the answers of an operator lack rows, if its lost state had taken rows up to `newest_us`.
 
     Examples
     --------
-    >>> first_whole_us(WindowParams("ts", 10, 10, (), ()), 35), first_whole_us(SessionParams("ts", 10, (), ()), 35)
+    >>> lacks_until(WindowParams("ts", 10, 10, (), ()), 35), lacks_until(AssignParams("ts", 10, 10), 35)
     (35, 45)
     """
-    if until_us is None or not isinstance(params, WindowParams | SessionParams) or not params.omits_begun:
+    if isinstance(params, OverParams):  # the rows before a row may be as old as one likes
+        return WATERMARK_END
+    return min(newest_us + _widens(params), WATERMARK_END)
+
+
+def begin(params: Params, newest_us: int | None) -> Begin | None:
+    """Returns the first answers that certainly have all rows; None if earlier ones are not to be left out.
+
+    Parameters
+    ----------
+    newest_us : event time up to which the lost state had taken rows; None if it had taken none, or nobody knows
+
+    Examples
+    --------
+    >>> begin(WindowParams("ts", 10, 10, (), ()), 35), begin(SessionParams("ts", 10, (), ()), 35)
+    (Begin(column='window_start', us=40), Begin(column='window_start', us=45))
+    """
+    if newest_us is None or not isinstance(params, OMITTING) or not params.omits_begun:
         return None
-    return until_us + (params.gap_us if isinstance(params, SessionParams) else 0)
+    match params:
+        case WindowParams(slide_us=slide_us) | WindowJoinParams(slide_us=slide_us) | DeduplicateParams(session=False, span_us=slide_us):
+            column, us = "window_start", (newest_us // slide_us + 1) * slide_us
+        case SessionParams(gap_us=gap_us):
+            column, us = "window_start", newest_us + gap_us
+        case DeduplicateParams(span_us=gap_us):
+            column, us = params.time_column, newest_us + gap_us
+        case TopParams():
+            column, us = params.time_column, newest_us + 1
+    return Begin(column, min(us, WATERMARK_END))
 
 
-def windows_left_out(params: WindowParams, seen_us: int, until_us: int | None, counted_us: int | None = None) -> int | None:
-    """Returns how many windows have not been answered and begin before `until_us`; None if that is not known.
+def is_exact_elsewhere(
+    operator: OperatorId,
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    consumers: Mapping[LinkId, Renewed],
+) -> bool:
+    """Tells whether an operator's lost state costs the query exactly the answers before its `begin`: they are left out, what is behind it
+    only passes its answers on, and living consumers have them. A merge may be lost between two batches of one answer, so that a part of it
+    comes twice."""
+    params = specs[operator].params
+    if not isinstance(params, OMITTING) or not params.omits_begun:
+        return False
+    reached = [operator]
+    for source in reached:
+        for link in links:
+            if link.source != source:
+                continue
+            params, is_lost = specs[link.target].params, link.target in lost
+            if source in lost and not is_lost and first_name(link.id) not in consumers:
+                return False
+            if isinstance(params, SinkParams):
+                if is_lost:
+                    return False
+            elif not isinstance(params, IN_TIME if is_lost else PASSING):
+                return False
+            else:
+                reached.append(link.target)
+    return True
+
+
+def windows_left_out(params: Params, seen_us: int, until_us: int | None, counted_us: int | None = None) -> int | None:
+    """Returns how many windows have not been answered and begin at `until_us` or earlier; None if that is not known.
 
     Parameters
     ----------
     seen_us : the watermark that its consumers have seen: windows that end earlier have been answered
     until_us : event time up to which the lost state had taken rows; None if it had taken none
-    counted_us : windows that begin earlier have been counted already; None if no window has
+    counted_us : windows that begin at this time or earlier have been counted already; None if no window has
 
     Examples
     --------
@@ -98,12 +238,11 @@ def windows_left_out(params: WindowParams, seen_us: int, until_us: int | None, c
     >>> windows_left_out(params, 20, 35, 25), windows_left_out(params, 20, 35, 35)
     (1, 0)
     """
-    if until_us is None or seen_us >= WATERMARK_END:
+    if until_us is None or seen_us >= WATERMARK_END or not isinstance(params, OMITTING) or until_us == counted_us:
         return 0
-    if seen_us <= WATERMARK_MIN or until_us >= WATERMARK_END:
-        return 0 if until_us == counted_us else None
+    if not isinstance(params, WindowParams | WindowJoinParams) or seen_us <= WATERMARK_MIN or until_us >= WATERMARK_END:
+        return None
     first = -((params.size_us - seen_us) // params.slide_us)  # the first window that ends at `seen_us` or later
     if counted_us is not None:
-        first = max(first, -(-counted_us // params.slide_us))
-    last = -(-until_us // params.slide_us) - 1
-    return max(0, last - first + 1)
+        first = max(first, counted_us // params.slide_us + 1)
+    return max(0, until_us // params.slide_us - first + 1)

@@ -6,7 +6,6 @@ import msgspec
 
 from sbon.links.link_names import first_name
 from sbon.query.params.source import SinkParams
-from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.supervision.continuation import Continuation, begins_with, continuations, taken_up
 from sbon.supervision.midst import may_begin
@@ -104,6 +103,7 @@ class Attempt(msgspec.Struct):
             picture.joined,
             absent_files(picture, self.operators),
             self.positions,
+            picture.links,
         )
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
@@ -206,9 +206,7 @@ def going_on(spec: OperatorSpec, go_on: Continuation) -> OperatorSpec:
     params = spec.params
     if isinstance(params, SinkParams):
         return msgspec.structs.replace(spec, params=resuming(params))
-    if isinstance(params, WindowParams | SessionParams) and go_on.begin_us is not None:
-        return msgspec.structs.replace(spec, params=msgspec.structs.replace(params, begin_us=go_on.begin_us))
-    return spec
+    return spec if go_on.begin is None else msgspec.structs.replace(spec, begin=go_on.begin)
 
 
 def resuming(params: SinkParams) -> SinkParams:

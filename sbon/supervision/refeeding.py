@@ -23,12 +23,13 @@ from sbon.query.params.kinds import keeps_state
 from sbon.query.plan import LinkSpec
 from sbon.supervision.generations import generation
 from sbon.supervision.health import Condition
-from sbon.supervision.lost_state import delay_of, newest_us
+from sbon.supervision.lost_state import Ahead, ahead_of, lacks_until, newest_given
 from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.rows_made import made_up_to, parts_of
 from sbon.supervision.unmade import ended as note_ended
 from sbon.supervision.unmade import ended_links
 from sbon.types import LinkId, OperatorId, QueryId
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import End, Refeed, Renew, Renewed, Use, User
 from sbon.wire.messages import Message
 from sbon.wire.requests import Messages
@@ -131,9 +132,10 @@ class Refeeding:
             account = record.health.healing.account
             account.rejoined(old, made, [link for link in record.links if link.source == old.target])
             record.links = tuple(new if link.id == old.id else link for link in record.links)
-            until_us, spec = newest_us([given], delay_of(record.specs.values())), record.specs.get(old.target)
-            if until_us is not None and spec is not None and keeps_state(spec.params):
-                account.lacks(old.target, until_us)
+            spec, inputs = record.specs.get(old.target), len([link for link in record.links if link.target == old.source])
+            newest_us = newest_given(given, ahead_of(record.specs, record.links).get(old.source, Ahead(0, False)), inputs)
+            if newest_us != WATERMARK_MIN and spec is not None and keeps_state(spec.params):
+                account.lacks(old.target, WATERMARK_END if newest_us is None else lacks_until(spec.params, newest_us))
             self._seen.pop((record.id, old.id), None)
 
     def _refeed(self, record: QueryRecord, old: LinkSpec, *, is_over: bool = False) -> None:

@@ -162,7 +162,8 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
     rows: Count
     """Rows up to batch `after`."""
     watermark_us: Watermark
-    """From the source: the watermark of the last batch acknowledged, or a higher one. From the target: that of the last batch taken."""
+    """From the source: a watermark for which it had made all rows acknowledged, or a higher one. From the target: that of the last batch
+    taken."""
     settled_us: Watermark = WATERMARK_MIN
     """From the source: its watermark, if all its batches have been acknowledged."""
     schema: Annotated[Schema, MANY] = ()

@@ -18,12 +18,22 @@ def same(one: Any, other: Any, tolerance: float) -> bool:
 
 def difference(ours: Sequence[Row], theirs: Sequence[Row], tolerances: Sequence[float], *, ordered: bool) -> str:
     """Describes the difference of two answers; empty if there is none."""
-
-    def alike(one: Row, other: Row) -> bool:
-        return all(map(same, one, other, tolerances))
-
-    if ordered and len(ours) == len(theirs) and all(map(alike, ours, theirs)):
+    if ordered and len(ours) == len(theirs) and all(alike(one, other, tolerances) for one, other in zip(ours, theirs, strict=True)):
         return ""
+    extra, lacking = differing(ours, theirs, tolerances)
+    if not extra and not lacking:
+        return f"the same rows in another order: {ours[:6]}, expected {list(theirs[:6])}" if ordered else ""
+    shown = [f"  engine only: {row}" for row in extra[:5]] + [f"  DuckDB only: {row}" for row in lacking[:5]]
+    return "\n".join([f"{len(ours)} rows, expected {len(theirs)}; {len(extra)} too many, {len(lacking)} missing", *shown])
+
+
+def alike(one: Row, other: Row, tolerances: Sequence[float]) -> bool:
+    """Tells whether two rows are equal; each column has its tolerance."""
+    return all(map(same, one, other, tolerances))
+
+
+def differing(ours: Sequence[Row], theirs: Sequence[Row], tolerances: Sequence[float]) -> tuple[list[Row], list[Row]]:
+    """Returns the rows that only the first answer has, and those that only the second has."""
     left = list(ours)
     lacking: list[Row] = []
     exact: dict[str, list[int]] = {}
@@ -38,13 +48,9 @@ def difference(ours: Sequence[Row], theirs: Sequence[Row], tolerances: Sequence[
         else:
             rest.append(row)
     for row in rest:
-        found = next((place for place, mine in enumerate(left) if place not in gone and alike(mine, row)), None)
+        found = next((place for place, mine in enumerate(left) if place not in gone and alike(mine, row, tolerances)), None)
         if found is None:
             lacking.append(row)
         else:
             gone.add(found)
-    extra = [row for place, row in enumerate(left) if place not in gone]
-    if not extra and not lacking:
-        return f"the same rows in another order: {ours[:6]}, expected {list(theirs[:6])}" if ordered else ""
-    shown = [f"  engine only: {row}" for row in extra[:5]] + [f"  DuckDB only: {row}" for row in lacking[:5]]
-    return "\n".join([f"{len(ours)} rows, expected {len(theirs)}; {len(extra)} too many, {len(lacking)} missing", *shown])
+    return [row for place, row in enumerate(left) if place not in gone], lacking

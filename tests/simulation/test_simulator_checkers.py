@@ -13,15 +13,19 @@ from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.membership.members import MemberStatus
+from sbon.query.plan import Begin
 from sbon.supervision import owners
+from sbon.supervision.account import Account
+from sbon.supervision.continuation import Continuation
 from sbon.supervision.generations import GENERATION
 from sbon.supervision.owning import Phase
 from sbon.supervision.record import QueryState
+from sbon.supervision.recovery import Recovered
 from sbon_testbed.random_queries.parts import Query
 from sbon_testbed.simulator.checkers.bounds import Bounds
 from sbon_testbed.simulator.checkers.coordinates import Coordinates
 from sbon_testbed.simulator.checkers.copies import Copies
-from sbon_testbed.simulator.checkers.crashes import Crashes
+from sbon_testbed.simulator.checkers.crashes import Crashes, unsaid
 from sbon_testbed.simulator.checkers.epochs import Epochs
 from sbon_testbed.simulator.checkers.leftovers import Leftovers
 from sbon_testbed.simulator.checkers.links import Links
@@ -369,3 +373,23 @@ def test_rows_lost_without_a_word_are_found(
     assert bool(found) == bool(problem)
     assert not Rows(run).converged()
     assert not Rows(run).end()
+
+
+@pytest.mark.parametrize(
+    ("go_on", "found", "problem"),
+    [
+        (Continuation(state_until_us=25, begin=Begin("window_start", 30)), [(10, 1), (30, 3)], ""),
+        (Continuation(state_until_us=25, begin=Begin("window_start", 30)), [(10, 1), (20, 2)], "lacks (30, 3)"),
+        (Continuation(state_until_us=25, begin=Begin("window_start", 30)), [(10, 1), (20, 1), (30, 3)], "has rows"),
+        (Continuation(), [(10, 1), (20, 2), (30, 3)], ""),
+        (Continuation(), [(10, 1), (30, 3)], "its home counts none"),
+        (Continuation(is_exact=False), [(10, 1)], ""),
+    ],
+)
+def test_answers_that_are_said_to_be_whole_must_be_there(go_on: Continuation, found: list[tuple[int, int]], problem: str) -> None:
+    query = Query("", "", ("TIMESTAMP", "BIGINT"), (1e-9, 1e-9), "windows")
+    account = Account()
+    account.begun(Recovered({"w": "n0"}, 1, (), {"w": go_on}, 1, 0.5))
+    said = unsaid(found, [(10, 1), (20, 2), (30, 3)], query, account)
+    assert problem in said
+    assert bool(said) == bool(problem)

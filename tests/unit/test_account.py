@@ -4,7 +4,7 @@ import msgspec
 
 from sbon.links.link_names import first_name
 from sbon.query.params.windowed import WindowParams
-from sbon.query.plan import LinkSpec
+from sbon.query.plan import Begin, LinkSpec
 from sbon.supervision.account import Account, cost_of
 from sbon.supervision.continuation import Continuation, continuations, merged
 from sbon.supervision.generations import GENERATION
@@ -107,9 +107,9 @@ def test_windows_that_a_former_attempt_has_left_out_are_not_counted_again():
             feeders[links[0].id] = answer(links[0], 4, 40, watermark_us=until_us)
         return continuations(specs, links, {"w"}, consumers, feeders, account.missing, (), account.lacking)["w"]
 
-    for epoch, (until_us, windows, lacks_us) in enumerate([(35, 3, 40), (35, 0, 40), (None, 0, 40), (62, 3, 67)], 1):
+    for epoch, (until_us, windows, lacks_us) in enumerate([(35, 4, 40), (35, 0, 40), (None, 0, 40), (62, 2, 67)], 1):
         go_on = go_on_at(until_us)
-        assert (go_on.windows, go_on.state_until_us, go_on.begin_us) == (windows, lacks_us, lacks_us)
+        assert (go_on.windows, go_on.state_until_us, go_on.begin) == (windows, lacks_us, Begin("window_start", lacks_us // 10 * 10 + 10))
         account.begun(Recovered({"w": "ams"}, epoch, (), {"w": go_on}, 1, 0.5))
     assert [cost_of(one).windows for one in account.history] == [6]
 

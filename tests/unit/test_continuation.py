@@ -8,20 +8,24 @@ from hypothesis import strategies as st
 
 from sbon.links.link_names import link_id
 from sbon.query.expression import Column
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.joined import JoinParams, WindowJoinParams
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
-from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.plan import LinkSpec, OperatorSpec, Part
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
+from sbon.query.plan import Begin, LinkSpec, OperatorSpec, Part
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation, continuations
-from sbon.supervision.lost_state import first_whole_us, newest_us, windows_left_out
+from sbon.supervision.lost_state import Ahead, ahead_of, begin, lacks_until, newest_given, windows_left_out
 from sbon.supervision.once_more import from_zero
 from sbon.supervision.recovery import Recovered
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed
 
 WINDOW = WindowParams("ts", 10, 10, (), ())
+KEY = (Column("k"),)
 
 
 def spec(name: str, params: object) -> OperatorSpec:
@@ -231,7 +235,7 @@ def test_no_state_is_lost_if_nothing_was_acknowledged():
 
 def test_the_newest_time_does_not_go_beyond_the_end():
     link = chain(FILE, SINK)[1][0]
-    assert newest_us([answer(link, 1, 1, WATERMARK_END)], 7) == WATERMARK_END
+    assert newest_given(answer(link, 1, 1, WATERMARK_END), Ahead(7, True), 0) == WATERMARK_END
 
 
 def test_what_went_on_without_a_lost_operator_is_said_to_lack_its_rows_though_a_file_gives_all_again():
@@ -262,15 +266,23 @@ def test_what_an_operator_lacks_of_a_source_that_was_away_is_said_as_soon_as_it_
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(-50, 200), st.integers(-50, 200))
 def test_windows_that_are_left_out_are_those_that_have_not_been_answered_and_lack_rows(size: int, slide: int, seen: int, until: int):
     params = WindowParams("ts", size, slide, (), ())
-    unanswered = [start for start in range(-60 * slide, 210 * slide, slide) if start + size >= seen and start < until]
+    unanswered = [start for start in range(-60 * slide, 210 * slide, slide) if start + size >= seen and start <= until]
     assert windows_left_out(params, seen, until) == len(unanswered)
 
 
 @pytest.mark.parametrize(
     ("params", "until", "first"),
     [
-        (WindowParams("ts", 10, 10, (), ()), 35, 35),
+        (WindowParams("ts", 10, 10, (), ()), 35, 40),
+        (WindowParams("ts", 10, 10, (), ()), 30, 40),
+        (WindowParams("ts", 10, 3, (), ()), 35, 36),
         (SessionParams("ts", 10, (), ()), 35, 45),
+        (WindowJoinParams("a", "b", KEY, KEY, 10, 5, ()), 35, 40),
+        (DeduplicateParams("ts", ("k",), (), (), 10), 35, 40),
+        (DeduplicateParams("ts", ("k",), (), (), 10, session=True), 35, 45),
+        (TopParams("ts", (), (), 3), 35, 36),
+        (TopParams("ts", (), (), 3, omits_begun=False), 35, None),
+        (JoinParams("a", "b", KEY, KEY, 0, 0, ()), 35, None),
         (WindowParams("ts", 10, 10, (), (), omits_begun=False), 35, None),
         (SessionParams("ts", 10, (), (), omits_begun=False), 35, None),
         (SessionParams("ts", 10, (), ()), None, None),
@@ -278,10 +290,87 @@ def test_windows_that_are_left_out_are_those_that_have_not_been_answered_and_lac
     ],
 )
 def test_windows_and_sessions_are_left_out_as_far_as_the_lost_state_may_reach(params: object, until: int | None, first: int | None):
-    assert first_whole_us(params, until) == first
+    found = begin(params, until)  # type: ignore[arg-type]
+    assert (None if found is None else found.us) == first
 
 
 def test_how_many_windows_are_left_out_is_not_known_before_the_first_answer_or_at_an_open_end():
     assert windows_left_out(WINDOW, WATERMARK_MIN, 35) is None
     assert windows_left_out(WINDOW, 20, WATERMARK_END) is None
     assert windows_left_out(WINDOW, 20, None) == windows_left_out(WINDOW, WATERMARK_END, 35) == 0
+    assert windows_left_out(SessionParams("ts", 10, (), ()), 20, 35) is None
+
+
+def test_rows_are_ahead_of_their_watermark_by_the_delay_of_their_source_and_what_operators_add():
+    two = spec("p", SourceParams("p", "file", (), (), None, watermark_delay_us=9))
+    assigned, union, join = (
+        spec("a", AssignParams("ts", 10, 10)),
+        spec("u", UnionParams()),
+        spec("j", JoinParams("a", "b", KEY, KEY, 7, 2, ())),
+    )
+    specs = {one.id: one for one in (FILE, two, assigned, union, join, FILTER, spec("w", WINDOW))}
+    feeds = (("s", "a"), ("a", "u"), ("p", "u"), ("u", "f"), ("f", "w"), ("s", "j"), ("p", "j"))
+    found = ahead_of(specs, [LinkSpec(link_id(one, other, 0), one, other, 0, 1.0, 1.0) for one, other in feeds])
+    assert found == {
+        "s": (5, True),
+        "p": (9, True),
+        "a": (15, True),
+        "u": (15, False),
+        "f": (15, False),
+        "w": (15, True),
+        "j": (16, True),
+    }
+
+
+def test_what_a_state_had_taken_is_known_where_inputs_meet_next_to_it_and_not_further_away():
+    link = chain(FILE, SINK)[1][0]
+    asked = answer(link, 3, 3, watermark_us=100)
+    assert [newest_given(asked, ahead, inputs) for ahead, inputs in ((Ahead(5, True), 1), (Ahead(5, False), 2), (Ahead(5, False), 1))] == [
+        105,
+        105,
+        None,
+    ]
+    assert newest_given(answer(link, 0, 0, watermark_us=100), Ahead(5, False), 1) == WATERMARK_MIN
+
+
+def test_answers_over_preceding_rows_may_lack_some_for_ever():
+    aggregate = Aggregate("n", "count", None)
+    assert lacks_until(OverParams("ts", (), (), (aggregate,), (3,)), 35) == WATERMARK_END
+
+
+def test_a_state_that_is_lost_together_with_the_filter_before_it_is_said_to_be_lost():
+    specs, links = chain(SOURCE, FILTER, spec("w", WINDOW), SINK)
+    consumers = {links[2].id: answer(links[2], 2, 3, watermark_us=90)}
+    feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=100)}
+    go_on = continuations(specs, links, {"f", "w"}, consumers, feeders, {})["w"]
+    assert (go_on.state_until_us, go_on.begin, go_on.is_exact) == (100, Begin("window_start", 110), True)
+
+
+@pytest.mark.parametrize(
+    ("behind", "lost", "is_exact"),
+    [
+        ((FILTER,), {"w"}, True),
+        ((FILTER,), {"w", "f"}, True),
+        ((FILTER,), {"w", "f", "k"}, False),
+        ((spec("v", WINDOW),), {"w"}, False),
+        ((), {"w"}, True),
+        ((), {"w", "k"}, False),
+    ],
+)
+def test_windows_are_exact_apart_from_those_left_out_if_only_stateless_operators_pass_them_on(
+    behind: tuple[OperatorSpec, ...], lost: set[str], is_exact: bool
+):
+    specs, links = chain(SOURCE, spec("w", WINDOW), *behind, SINK)
+    consumers = {link.id: answer(link, 2, 3, watermark_us=90) for link in links if link.source in lost and link.target not in lost}
+    feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=100, made=9)}
+    found = continuations(specs, links, lost, consumers, feeders, {}, begun_at=("k",))
+    assert all(go_on.is_exact for go_on in found.values()) == is_exact
+    assert not is_exact or not any(sum(go_on.lost_rows.values()) for go_on in found.values())
+
+
+def test_a_window_that_had_left_answers_out_goes_on_by_its_watermark_when_a_file_gives_all_again():
+    specs, links = chain(FILE, spec("w", WINDOW), SINK)
+    consumers = {links[1].id: answer(links[1], 5, 7, watermark_us=90)}
+    go_on = continuations(specs, links, {"s", "w"}, consumers, {}, {}, lacking={"w": 60})["w"]
+    assert (go_on.skip_rows, go_on.watermark_us, go_on.begin, go_on.is_exact) == ({}, 89, None, True)
+    assert continuations(specs, links, {"s", "w"}, consumers, {}, {})["w"].skip_rows == {links[1].id: 7}

@@ -182,6 +182,24 @@ def test_an_end_turns_to_an_operator_that_begins_anew_though_the_lost_one_was_ne
     assert (output.told, output.node) == (True, "b")
 
 
+@pytest.mark.parametrize(("others", "watermark_us"), [((), 40), ((70,), 70)])
+def test_rows_of_one_input_may_be_ahead_of_a_watermark_that_waits_for_another(others: tuple[int, ...], watermark_us: int):
+    instance = Instance(OperatorSpec("q.1", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
+    output = instance.outputs[LINK.id] = Output(LINK, "a", 0, (), LinkSender(LINK.id, LinkConfig()), {"q"})
+    for number, us in enumerate((20, *others)):
+        one = LinkSpec(f"q.{number + 5}>q.1:0", f"q.{number + 5}", "q.1", 0, 1.0, 1.0)
+        instance.inputs[one.id] = Input(one, "a", (), LinkReceiver(one.id, LinkConfig()), us)
+    for us in (40, 90):
+        output.sender.offer(1.0, us, None)
+    output.sender.acknowledge(1, 5)
+    ends: Ends[Instance, Input, Output] = Ends(10)
+    ends.add_giving(instance, output)
+    outgoing = SimpleNamespace(spilling=SimpleNamespace(rename=lambda link, new: None), transmit=lambda output: None)
+    message = Renew(query="q", end=End(msgspec.structs.replace(LINK, id=f"{LINK.id}+1"), "b", (), 65_536), gives=True)
+    flow: Any = SimpleNamespace(ends=ends, outgoing=outgoing)
+    assert renew("here", flow, lambda operator, lost: True, lambda instance, us: None, message).watermark_us == watermark_us
+
+
 def test_an_operator_ends_that_hears_of_a_source_which_has_nothing_more_to_send():
     """The operator began again while the source was away, and the lost copy had taken all that the source had sent."""
     instance = Instance(OperatorSpec("q.2", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)

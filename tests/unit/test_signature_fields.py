@@ -96,11 +96,9 @@ MEANINGS = [
     (MergeParams("ts", ("k",)), {"order": ("x",), "hidden": ("k",), "choice": WindowChoice("a", "b", "c")}),
 ]
 """One operator of each kind, and another value for each field that is not a number, a text or a boolean."""
-WITHOUT_MEANING = {
-    *((JoinParams, "apart"), (WindowJoinParams, "apart"), (WindowParams, "begin_us"), (SessionParams, "begin_us"), (SinkParams, "name"))
-}
-"""Fields that are no part of the signature. `apart` follows from the operator's inputs, whose signatures are part of it. `begin_us` says
-where a recovered window begins to answer, not how. A sink is never shared, and its name does not change its costs."""
+WITHOUT_MEANING = {*((JoinParams, "apart"), (WindowJoinParams, "apart"), (SinkParams, "name"))}
+"""Fields that are no part of the signature. `apart` follows from the operator's inputs, whose signatures are part of it. A sink
+is never shared, and its name does not change its costs."""
 
 
 def another(params: Params, name: str, given: dict[str, Any]) -> Any:

@@ -87,12 +87,29 @@ def sent(sender: LinkSender) -> list[int]:
     return found
 
 
+def test_a_sender_knows_for_which_watermark_acknowledged_rows_were_made() -> None:
+    sender = LinkSender("a>b:0", LinkConfig(window_batches=8))
+    for watermark_us in (1, 3, 3, 7, 9):  # the third batch is the first part of an answer, the fourth one its last part
+        sender.offer(0.0, watermark_us, None)
+    known = []
+    for number in range(1, 6):
+        assert sender.acknowledge(number, 8, number)
+        known.append(sender.given_up_to_us)
+    assert known == [1, 7, 3, 7, None]
+
+    moved = LinkSender.restored("a>b:0", LinkConfig(window_batches=8), (6, 0, 0, ()))
+    assert moved.given_up_to_us is None
+    moved.offer(0.0, 11, None)
+    moved.offer(0.0, 13, None)
+    assert moved.given_up_to_us == 13, "nobody knows whether the batch before was a part"
+
+
 def test_a_sender_keeps_what_is_processed_until_it_is_safe() -> None:
     sender = sender_of(5)
     assert sent(sender) == [1, 2, 3, 4, 5]
     assert sender.acknowledge(4, 8, 2)
     assert (sender.held, sender.forgotten, sender.memory_batches) == (1, 2, 3)
-    assert sender.oldest_watermark_us == 2
+    assert sender.given_up_to_us == 1
     assert not sender.is_settled
     assert sender.acknowledge(5, 8, 5)
     assert sender.is_settled

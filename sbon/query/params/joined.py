@@ -58,6 +58,8 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
     allowed_lateness_us: int = 0
     apart: bool = False
     """No source feeds both sides, so one side can be held back until the other has caught up."""
+    omits_begun: bool = True
+    """After a crash, windows that the lost state had begun are left out; False: they are answered with the rows that come."""
     slice_column: str | None = None
     """Further output column with the slice of a pair's keys (`sbon.operators.hashes`), for a merge of instances; None: there is none."""
 

@@ -28,6 +28,8 @@ class TopParams(msgspec.Struct, frozen=True, tag="top"):
     """Columns that partition the rows of an event time; NULL is a value like any other."""
     number: str | None = None
     """Output column that numbers the rows of each partition from 1; None: there is none."""
+    omits_begun: bool = True
+    """After a crash, event times that the lost state had begun are left out; False: their first rows are taken from those that come."""
 
     def __post_init__(self) -> None:
         check_count("rows of each event time", self.limit, 1, LIMIT_MAX)
@@ -83,6 +85,8 @@ class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):
     """Length of the windows; with `session`, the least time between two rows of a key after which the later one is a first row again."""
     session: bool = False
     allowed_lateness_us: int = 0
+    omits_begun: bool = True
+    """After a crash, windows and sessions that the lost state may have begun are left out; False: the first rows that come are given."""
 
     def __post_init__(self) -> None:
         check_span("first rows within a time", self.span_us)

@@ -23,8 +23,6 @@ class WindowParams(msgspec.Struct, frozen=True, tag="window"):
     keys: tuple[tuple[str, Expression], ...]
     aggregates: tuple[Aggregate, ...]
     allowed_lateness_us: int = 0
-    begin_us: int | None = None
-    """Windows that start earlier are left out, because they have lost rows in a crash. None: all are answered."""
     omits_begun: bool = True
     """After a crash, windows that the lost state had begun are left out; False: they are answered with the rows that come."""
 
@@ -46,8 +44,6 @@ class SessionParams(msgspec.Struct, frozen=True, tag="session"):
     keys: tuple[tuple[str, Expression], ...]
     aggregates: tuple[Aggregate, ...]
     allowed_lateness_us: int = 0
-    begin_us: int | None = None
-    """Sessions that start earlier are left out; see `WindowParams`."""
     omits_begun: bool = True
     """After a crash, sessions that the lost state may have begun are left out; False: they are answered with the rows that come."""
 
