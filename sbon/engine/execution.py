@@ -10,15 +10,15 @@ state reflects it by then. The operator stays busy until the last slice or answe
 Consecutive operators on this host run in one task where possible (`sbon.execution.chains`).
 """
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
 
-from sbon.chaining import PART_S_MIN
 from sbon.cost.books import Books
 from sbon.delivery.flow import Flow
+from sbon.engine.alignment import Alignment
+from sbon.engine.idle_threads import IdleThreads
 from sbon.engine.lives import Lives
 from sbon.engine.missing import Missing, may_work_off
 from sbon.engine.polling import Polling
@@ -45,9 +45,6 @@ SLICE_ROWS_MIN = 64
 """Rows of the smallest slice of a batch. In a smaller slice, the fixed cost of a batch outweighs the cost of the rows."""
 WHEN_NOTHING_ELSE_WAITS = 1e15
 """Urgency of work that has been put off: it runs when nothing else waits."""
-IDLE_RECENTLY_S = 0.5
-"""If a thread was idle within this time, it may be idle again while a task runs, so the task's chain is cut to give it a part. Longer:
-chains are cut although no thread is idle any more. Shorter: chains stay whole more often while a thread has nothing to do."""
 
 
 class Execution:
@@ -82,8 +79,8 @@ class Execution:
         self._missing = Missing(host, self._polling, config)
         self._running = 0
         self._pumps_soon = False
-        self._idle_since_s: float | None = None
-        self._idle_at_s = -math.inf
+        self._idle = IdleThreads()
+        self._alignment = Alignment(flow, me, config.ahead_rows_max)
         self._on_threads = 0
         """Running tasks that are not brief, a subset of `_running`."""
         self._quantum = Quantum(config.quantum_s, config.quantum_rows)
@@ -126,7 +123,7 @@ class Execution:
     def _look_at(self, instance: Instance) -> None:
         """Updates an operator's entry in the queue of those ready to run."""
         if instance.operator is not None and not instance.busy:
-            instance.waiting.align(instance.operator.rows_ahead(), self._config.ahead_rows_max)
+            self._alignment.look_at(instance)
         incoming = instance.waiting.earliest(begun=instance.busy and instance.task is None)
         if instance.closing is not None and instance.task is None:
             # Each part of the answers needs credit, even while a migration waits for the last part: consumers never get more batches than
@@ -192,25 +189,21 @@ class Execution:
             elif incoming is None and may_work_off(instance):
                 instance.closing = working_off(instance, self._most(instance))
                 self._close(instance, instance.closing)
-        self._note_idle(is_idle=self._running < self._host.workers and not waiting)
+        self._idle.note(self._host.now(), is_idle=self._running < self._host.workers and not waiting)
         for operator, urgency_s in waiting:
             self._ready.push(operator, urgency_s)
-        if waiting and self._flow.is_carrying and not self._pumps_soon:  # otherwise the end of a running task pumps again
+        # If tasks wait, and no batch is on its way between operators, the end of a running task pumps again.
+        pumps_again = self._flow.is_carrying if waiting else bool(self._alignment.held) and not self._running
+        if pumps_again and not self._pumps_soon:
             self._pumps_soon = True
             self._host.call_soon(self._pump_again)
 
-    def _note_idle(self, *, is_idle: bool) -> None:
-        """Notes since when a thread has been idle, and when one was last idle for as long as a part of a chain takes."""
-        now = self._host.now()
-        if self._idle_since_s is not None and now - self._idle_since_s >= PART_S_MIN:
-            self._idle_at_s = now
-        if not is_idle:
-            self._idle_since_s = None
-        elif self._idle_since_s is None:
-            self._idle_since_s = now
-
     def _pump_again(self) -> None:
         self._pumps_soon = False
+        if not self._running and not self._ready and not self._flow.is_carrying:
+            for join in self._alignment.release():
+                if join.has_credit and not join.busy:
+                    self._ready.push(join.id, WHEN_NOTHING_ELSE_WAITS)
         self._pump()
 
     def _waits(self, instance: Instance, incoming: Input | None) -> bool:
@@ -267,7 +260,7 @@ class Execution:
         Does so if a thread is idle now, or was recently and so may be again soon.
         """
         is_idle = self._running + 1 < self._host.workers and not self._ready
-        if (is_idle or self._host.now() - self._idle_at_s < IDLE_RECENTLY_S) and may_spread(self._host):
+        if (is_idle or self._idle.was_recently(self._host.now())) and may_spread(self._host):
             del task.stages[first_stages(task.stages) :]
 
     def _execute(self, task: Task) -> None:
@@ -316,6 +309,8 @@ class Execution:
             head.polls.behind_cost.took(task.steps[0].rows, sum([step.cpu_ns for step in task.steps[1:]]) / 1e9)
             head.polls.batch_cost.took(0, task.cpu_s + self._host.stopwatch() - began)
             self._polled(head, task)
+        for join in self._alignment.held:
+            self._look_at(join)
         self._pump()
 
     def _free(self, task: Task) -> list[Instance]:

@@ -6,13 +6,17 @@ waiting. If they just took turns, those with little work behind them would catch
 uses most of a core would then need more than it, and would never catch up.
 
 So while a source has rows waiting, those that its rows are joined with go at most `STEP_S` ahead of it. One that is further ahead gets its
-turns later, and gives few rows.
+turns later, and gives few rows. The newest event times are compared, not the watermarks: a source whose rows may come in disorder has its
+watermark behind them for good, and is not behind because of that.
+
+Rows that come from other hosts are kept in step by the joins (`sbon.engine.alignment`).
 """
 
 from collections.abc import Callable, Iterable
 
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.query.params.source import newest_us
 
 STEP_S = 0.1
 """Event time, in seconds, by which a source may go ahead of another one. Longer: larger batches. Shorter: fewer rows wait in the join."""
@@ -65,30 +69,36 @@ class Leads:
     def put_off_s(self, source: Instance) -> float:
         """Returns by how many seconds the next turn of a source is put off, at most `LEAD_S_MAX`; 0 if it is not ahead."""
         behind_us = self._behind_us(source)
-        return 0.0 if behind_us is None else min(LEAD_S_MAX, (source.watermark_out_us - behind_us) / 1e6)
+        return 0.0 if behind_us is None else min(LEAD_S_MAX, (_newest_us(source) - behind_us) / 1e6)
 
     def rows_max(self, source: Instance, rows: int) -> int:
         """Returns how many of these rows a source may give in its turn."""
         behind_us = self._behind_us(source)
         if behind_us is None:
             return rows
-        left_s = STEP_S - (source.watermark_out_us - behind_us) / 1e6
+        left_s = STEP_S - (_newest_us(source) - behind_us) / 1e6
         if left_s <= 0:
             return min(rows, ROWS_AHEAD)
         course = self._waiting.get(source)
         return rows if course is None else int(min(rows, max(ROWS_AHEAD, course.rows_per_s * left_s)))
 
     def _behind_us(self, source: Instance) -> int | None:
-        """Returns the least watermark of the sources with rows waiting that a source is ahead of; None if there are none."""
+        """Returns the newest event time of the source furthest behind, of those with rows waiting; None if a source is ahead of none."""
         found_us: int | None = None
         joins: set[Instance] | None = None
         for other in [one for one in self._waiting if one is not source]:
             if other.state is not State.RUNNING:
                 del self._waiting[other]
                 continue
-            if other.watermark_out_us >= (source.watermark_out_us if found_us is None else found_us):
+            other_us = _newest_us(other)
+            if other_us >= (_newest_us(source) if found_us is None else found_us):
                 continue
             joins = set(self._joins(source)) if joins is None else joins
             if joins and not joins.isdisjoint(self._joins(other)):
-                found_us = other.watermark_out_us
+                found_us = other_us
         return found_us
+
+
+def _newest_us(source: Instance) -> int:
+    """Returns an event time, in microseconds, that no row exceeds which the source has given."""
+    return newest_us(source.spec.params, source.watermark_out_us)

@@ -119,7 +119,7 @@ class Waiting:
         if incoming.queue and incoming.link.port != self.held_port:
             self._heads.push(incoming.link.id, incoming.queue.earliest_s)
 
-    def align(self, kept: Sequence[int], rows_max: int) -> None:
+    def align(self, kept: Sequence[int], rows_max: int, leading: int | None = None) -> None:
         """Holds back an input port that is ahead of another, while the operator keeps more than `rows_max` of its rows for the other.
 
         Batches that wait on its links then use up their credit, which slows down the sources.
@@ -127,8 +127,10 @@ class Waiting:
         Parameters
         ----------
         kept : rows that the operator keeps of each port for another one
+        leading : port to hold back if no more than `rows_max` rows of any port are kept; None: no port
         """
         held = self._port_ahead(kept, rows_max) if max(kept, default=0) > rows_max else None
+        held = leading if held is None else held
         if held == self.held_port:
             return
         self.held_port = held
@@ -138,11 +140,16 @@ class Waiting:
             else:
                 self._heads.remove(incoming.link.id)
 
-    def _port_ahead(self, kept: Sequence[int], rows_max: int) -> int | None:
-        watermarks = [WATERMARK_END] * len(kept)
+    def watermarks(self, ports: int) -> list[int]:
+        """Returns the least watermark of each port, in microseconds, without lost inputs."""
+        watermarks = [WATERMARK_END] * ports
         for incoming in self._inputs.values():
             if not incoming.lost:
                 watermarks[incoming.link.port] = min(watermarks[incoming.link.port], incoming.watermark_us)
+        return watermarks
+
+    def _port_ahead(self, kept: Sequence[int], rows_max: int) -> int | None:
+        watermarks = self.watermarks(len(kept))
         ahead = (port for port, rows in enumerate(kept) if rows > rows_max and watermarks[port] > min(watermarks))
         return next(ahead, None)
 

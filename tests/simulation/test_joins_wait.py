@@ -1,8 +1,14 @@
 """A join stops reading an input that is too far ahead of the other: its state is bounded, the sources wait, and no row is lost."""
 
+from collections.abc import Sequence
+from functools import cache
+
 import pytest
 
+from sbon.engine import alignment
+from sbon.engine.alignment import Alignment
 from sbon.execution.reporting import operator_report
+from sbon.execution.waiting import Waiting
 from tests.worlds import settled_world
 
 SOURCES = """
@@ -45,9 +51,15 @@ def run(sql: str, *, cut: bool) -> tuple[list[str], list[tuple[int, ...]], list[
     return sorted(map(str, tail.rows)), kept, reasons
 
 
+@cache
+def calm_run(name: str) -> tuple[list[str], list[tuple[int, ...]], list[str]]:
+    """Returns what a run without a partition gives."""
+    return run(JOINS[name], cut=False)
+
+
 @pytest.mark.parametrize("name", JOINS)
 def test_a_join_holds_back_the_input_that_is_ahead(name: str) -> None:
-    calm, _, calm_reasons = run(JOINS[name], cut=False)
+    calm, _, calm_reasons = calm_run(name)
     rows, kept, reasons = run(JOINS[name], cut=True)
     assert rows == calm
     assert len(rows) > 1000
@@ -55,6 +67,31 @@ def test_a_join_holds_back_the_input_that_is_ahead(name: str) -> None:
     assert AHEAD_ROWS_MAX < most < 2 * AHEAD_ROWS_MAX, "a partition of seven seconds at 500 rows a second would bring 3,500"
     assert any("waits until the other input has caught up" in reason for reason in reasons)
     assert not any("waits until" in reason for reason in calm_reasons)
+
+
+@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("always", [False, True], ids=["while rows wait for the other", "always"])
+def test_an_input_that_is_ahead_in_event_time_waits_for_the_other_and_no_answer_changes(
+    monkeypatch: pytest.MonkeyPatch, name: str, always: bool
+) -> None:
+    """However often inputs are held back, everything goes on: also if they are held back for inputs that bring nothing."""
+    calm = calm_run(name)[0]
+    led: list[int] = []
+    align = Waiting.align
+
+    def noted(waiting: Waiting, kept: Sequence[int], rows_max: int, leading: int | None = None) -> None:
+        led.extend(() if leading is None else (leading,))
+        align(waiting, kept, rows_max, leading)
+
+    monkeypatch.setattr(Waiting, "align", noted)
+    monkeypatch.setattr(alignment, "ROWS_AHEAD", 0)
+    monkeypatch.setattr(alignment, "STEP_S", 0.0)
+    if always:
+        monkeypatch.setattr(Alignment, "_is_fed", lambda *asked: True)
+    rows, kept, _ = run(JOINS[name], cut=True)
+    assert rows == calm
+    assert len(led) > 5
+    assert max(max(sides) for sides in kept) > AHEAD_ROWS_MAX, "it goes on while nothing else does"
 
 
 def test_a_stream_that_is_joined_with_its_own_windows_is_never_held_back() -> None:

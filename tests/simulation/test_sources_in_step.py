@@ -1,4 +1,4 @@
-"""Sources that are joined on one host stay in step after their host was too slow for a while, so that the join keeps few rows."""
+"""The inputs of a join stay in step after its host was too slow for a while, so that the join keeps few rows."""
 
 from typing import Any
 
@@ -41,3 +41,32 @@ def test_after_a_slow_moment_no_source_runs_ahead_of_those_it_is_joined_with() -
         most = max(most, kept())
     assert min(figures.rows_out for figures in given) > 0.99 * ROWS_PER_S * 9, "they have caught up"
     assert most < calm + 2 * ROWS_AHEAD
+
+
+def test_after_a_slow_moment_rows_of_another_host_wait_for_the_source_that_is_behind() -> None:
+    """Batches from the other host have entered the overlay earlier than the rows that the source has not given yet."""
+    cpu = CpuConfig(cores=1, batch_us=100.0, row_ns=4_000.0, timed=True)
+    world = settled_world(2, seed=3, settings=QUIET, cpu=cpu)
+    nodes = dict(zip("abc", (0, 1, 1), strict=True))
+    sources = "".join(SOURCE.format(name=n, node=world.nodes[nodes[n]], rate=ROWS_PER_S, seed=nr) for nr, n in enumerate("abc"))
+    world.submit(f"{sources} CREATE SINK out AS {QUERY} WITH (connector = 'discard', node = '{world.nodes[0]}')")
+    world.run(3.0)
+    agents: Any = world.agents
+    instances = [one for agent in agents for one in agent.execution.engine.instances.values()]
+    local = list(agents[0].execution.engine.instances.values())
+    joins = [one.operator for one in local if one.operator is not None and one.operator.rows_ahead()]
+    given = [one.figures for one in instances if one.source is not None]
+    assert (len(joins), len(given)) == (2, 3), "both joins are on the host that becomes slow"
+
+    def kept() -> int:
+        return max(int(sum(join.rows_ahead())) for join in joins)
+
+    calm, most = kept(), 0
+    world.world.machines[0].cpu.set_background(0.9)
+    world.run(2.0)
+    world.world.machines[0].cpu.set_background(0.0)
+    for _ in range(20):
+        world.run(0.2)
+        most = max(most, kept())
+    assert min(figures.rows_out for figures in given) > 0.99 * ROWS_PER_S * 9, "they have caught up"
+    assert most < calm + 4 * ROWS_AHEAD

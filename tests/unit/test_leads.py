@@ -7,6 +7,7 @@ import pytest
 
 from sbon.engine.leads import LEAD_S_MAX, ROWS_AHEAD, STEP_S, Leads
 from sbon.execution.life import State
+from sbon.query.params.source import SourceParams
 
 MANY = 10**6
 
@@ -14,8 +15,9 @@ MANY = 10**6
 class Source:
     """A source at a place in event time, whose rows reach some joins."""
 
-    def __init__(self, joins: str, at_s: float = 0.0, *, has_more: bool = True) -> None:
+    def __init__(self, joins: str, at_s: float = 0.0, *, has_more: bool = True, delay_s: float = 0.0) -> None:
         self.joins, self.state = joins, State.RUNNING
+        self.spec = SimpleNamespace(params=SourceParams("s", "file", (), (), "ts", watermark_delay_us=round(delay_s * 1e6)))
         self.polls = SimpleNamespace(has_more=has_more)
         self.figures = SimpleNamespace(rows_out=0)
         self.watermark_out_us = round(at_s * 1e6)
@@ -44,6 +46,16 @@ def test_only_the_one_that_is_furthest_behind_counts() -> None:
     first, second, third = Source("j", 1.0), Source("j", 1.2), Source("j", 1.5)
     assert leads_of(first, second, third).put_off_s(third) == pytest.approx(0.5)
     assert leads_of(second, first, third).put_off_s(third) == pytest.approx(0.5)
+
+
+def test_a_watermark_that_is_behind_for_good_does_not_count() -> None:
+    """Rows of a source may come in disorder: its watermark stays five seconds behind the newest of them."""
+    exact, disordered = Source("j", 10.0), Source("j", 5.0, delay_s=5.0)
+    leads = leads_of(exact, disordered)
+    assert [leads.put_off_s(source) for source in (exact, disordered)] == [0.0, 0.0]
+    exact.gives(1, 0.4)
+    disordered.gives(1, 0.7)
+    assert [leads.put_off_s(source) for source in (exact, disordered)] == pytest.approx([0.0, 0.3])
 
 
 def test_a_source_goes_ahead_by_a_step() -> None:

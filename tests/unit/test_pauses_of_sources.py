@@ -41,6 +41,7 @@ class Host:
 def source(cost_s: float) -> Any:
     instance: Any = type("Instance", (), {"__hash__": object.__hash__})()
     vars(instance).update(state=State.RUNNING, timer=None, polls=Polls[Any](), source=None, watermark_out_us=0, figures=Figures())
+    instance.spec = SimpleNamespace(params=None)
     instance.polls.batch_cost.took(1, cost_s)
     instance.polls.polled_at = 100.0
     return instance
