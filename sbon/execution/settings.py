@@ -43,7 +43,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Memory, in bytes, for the states of one function with keys, the keys of one deduplication, or the groups of one tumbling or hopping
     window, where they may go to disk (`state_disk_max`). Beyond that the least used ones go to disk. 0: a quarter of `memory_max`.
     Operators here whose states may go to disk take together four fifths of `memory_max` at most, in equal shares. Less: more room for
-    others, more keys are read from disk. It must hold a state for each row of a batch of `quantum_rows`, except for windows."""
+    others, more keys are read from disk. It must hold a state for each row of a batch of `quantum_rows`."""
     state_disk_max: int = 0
     """Disk, in bytes, that the states of functions with keys, deduplications and windows with keys may take, all together; 0: none, all are
     in memory. Allow for three times the states, since they are merged. If it is full, sources wait. The files lie unencrypted in the data

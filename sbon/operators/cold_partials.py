@@ -18,7 +18,7 @@ from sbon.operators.grouping import physical, positions
 from sbon.operators.measures import rows_apart
 from sbon.operators.partials import Table
 from sbon.operators.ranges import in_ranges
-from sbon.state.room import StateRoom, to_merge
+from sbon.state.room import StateRoom, check_batch, to_merge
 from sbon.state.sorted_runs import SortedRows, SortedRun, SortedWriting, Source, edges
 from sbon.watermarks import WATERMARK_MIN
 
@@ -34,6 +34,9 @@ MERGE_SHARE = 8
 """Rows merged for each row that goes to disk, while there are runs to merge."""
 OTHERS_MAX = 8
 """If a group has on average more rows in other tables than this, no group stays in memory because it is frequent."""
+
+GROUP_BYTES, COLUMN_BYTES, SLACK = 40, 16, 1.5
+"""Assumed bytes of a group, and of each key and aggregate of it, before there are any; factor for copies."""
 
 Tables = Mapping[str, Table]
 Part = dict[str, pl.DataFrame]
@@ -66,6 +69,20 @@ class ColdPartials:
         forked._merging, forked._merge, forked._due_rows = [], None, 0
         forked._alive_from, forked._is_full = self._alive_from, False
         return forked
+
+    def check_batch(self, columns: int) -> None:
+        """Refuses memory that cannot hold the partials of one batch in which each row is of another group.
+
+        Parameters
+        ----------
+        columns : number of keys and aggregates
+
+        Raises
+        ------
+        StateError
+            The memory is too small.
+        """
+        check_batch(self._room, self._room.batch_rows, SLACK * (GROUP_BYTES + COLUMN_BYTES * columns))
 
     @property
     def rows(self) -> int:

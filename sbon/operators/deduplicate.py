@@ -33,7 +33,7 @@ from sbon.types import IntArray
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 _SEEN = "seen"
-_ROW = "\0row"
+_ROW, _NUMBER = "\0row", "\0number"
 STEP_ROWS = 65_536
 """Most rows examined in one step, about ten milliseconds' work."""
 _FORGETTINGS = 8
@@ -82,7 +82,8 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
         if not self._params.session and self._waiting.rows - self._settled_rows >= max(PENDING_ROWS_MAX, self._settled_rows):
             waiting = self._waiting.frame()
             assert waiting is not None
-            self._waiting.replace(waiting[self._firsts(waiting, Seen(self._keys))])
+            groups = Groups.of(waiting, [*self._window, *self._keys])
+            self._waiting.replace(waiting[self._firsts(waiting, groups, lambda rows: np.full(rows.size, NEVER))])
             self._settled_rows = self._waiting.rows
         return ()
 
@@ -110,9 +111,24 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
         self._forget()
 
     def _give(self, due: pl.DataFrame) -> list[pl.DataFrame]:
-        first = self._by_key(due[self._firsts(due, self._seen)])
-        self._seen.add(latest(due, self._keys) if self._params.session else first.select_seq(pl.col(PANE).alias(TIME), *self._keys))
+        seen = self._seen
+        if isinstance(seen, SeenStates):
+            return self._named(self._by_key(due[self._firsts_on_disk(due, seen)]))
+        groups = Groups.of(due, [*self._window, *self._keys])
+        first = self._by_key(due[self._firsts(due, groups, lambda rows: seen.instants(due.select_seq(self._keys)[rows]))])
+        seen.add(latest(due, self._keys) if self._params.session else first.select_seq(pl.col(PANE).alias(TIME), *self._keys))
         return self._named(first)
+
+    def _firsts_on_disk(self, due: pl.DataFrame, seen: SeenStates) -> IntArray:
+        """Returns what `_firsts` does, and notes the keys; the keys are hashed and looked up once."""
+        batch = seen.batch(due)
+        pairs = pl.DataFrame([*(due[name] for name in self._window), pl.Series(_NUMBER, batch.numbers)])
+        found = self._firsts(due, Groups.of(pairs, pairs.columns), batch.instants)
+        if self._params.session:
+            batch.note(slice(None), physical(due[TIME]))
+        else:
+            batch.note(found, physical(due[PANE])[found])
+        return found
 
     def _by_key(self, first: pl.DataFrame) -> pl.DataFrame:
         """Returns first rows, in the order of their times, with those of one instant in the order of their keys."""
@@ -194,19 +210,24 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
             self._seen.forget(self._useless_below(passed_us))
             self._forgotten_us = passed_us
 
-    def _firsts(self, rows: pl.DataFrame, seen: Seen | SeenStates) -> IntArray:
-        """Returns the indices of rows that are the first of their key, ordered by time."""
+    def _firsts(self, rows: pl.DataFrame, groups: Groups, last_seen: Callable[[IntArray], IntArray]) -> IntArray:
+        """Returns the indices of rows that are the first of their key, ordered by time.
+
+        Parameters
+        ----------
+        groups : rows by key, and by window if there are any
+        last_seen : returns when the keys of rows, given by index, were last seen before these rows; NEVER if they were not
+        """
         times = physical(rows[TIME])
         whole = np.arange(times.size)
         by_time = whole if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
-        groups = Groups.of(rows, [*self._window, *self._keys])
         runs = runs_of(groups.ids[by_time], groups.size)
         order = by_time[runs.order]
         ordered = times[order]
         begins = np.zeros(times.size, np.bool_)
         begins[runs.starts] = True
         leaders = order[runs.starts]
-        before = seen.instants(rows.select_seq(self._keys)[leaders])
+        before = last_seen(leaders)
         first = np.zeros(times.size, np.bool_)
         if self._params.session:
             first[1:] = ordered[1:] - ordered[:-1] >= self._params.span_us

@@ -145,17 +145,25 @@ class Groups:
         groups.keys = pl.DataFrame(keys[::-1])
         return groups
 
+    @property
+    def numbers(self) -> IntArray:
+        """Returns the row of each row's group in `keys`, (rows,)."""
+        return self.ids if self._present is None else self._places()[self.ids]
+
     def taken(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """Returns the entries of non-empty groups from an array by slot."""
         return values if self._present is None else values[self._present]
 
     def keys_at(self, slots: IntArray) -> pl.DataFrame:
         """Returns the keys of these slots, which are not empty."""
-        if self._present is None:
-            return self.keys[slots]
+        return self.keys[slots if self._present is None else self._places()[slots]]
+
+    def _places(self) -> IntArray:
+        """Returns the row of each slot in `keys`, (size,); anything for an empty slot."""
+        assert self._present is not None
         place = np.empty(self.size, np.int64)
         place[self._present] = np.arange(self._present.size)
-        return self.keys[place[slots]]
+        return place
 
 
 def _hashed(column: pl.Series) -> tuple[IntArray, IntArray]:

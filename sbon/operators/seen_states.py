@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sbon.operators.grouping import physical
+from sbon.operators.grouping import Groups, physical
 from sbon.operators.partials import TIME
 from sbon.operators.seen import NEVER
-from sbon.state.ids import Places, Words, grouped, identities
+from sbon.state.ids import Places, Words, identities
 from sbon.state.room import StateRoom
 from sbon.state.store import States
 from sbon.types import IntArray
@@ -50,32 +50,15 @@ class SeenStates:
         """Returns the number of keys kept, or more."""
         return len(self._states)
 
-    def instants(self, rows: pl.DataFrame) -> IntArray:
-        """Returns when each key was last seen, (n,); NEVER if it was not.
+    def batch(self, rows: pl.DataFrame) -> "SeenBatch":
+        """Looks up the keys of rows, at least one.
 
         Raises
         ------
         StateError
             Keys on disk cannot be read.
         """
-        found = grouped(identities([rows[name] for name in self._keys]))
-        instants = np.full(len(found.ids), NEVER)
-        keys = rows.select_seq(self._keys)[found.first]
-        for start, end in self._steps(len(found.ids)):
-            places = self._states.places(keys[start:end], found.ids[start:end], found.rows[start:end], may_exceed=True)
-            there = np.flatnonzero(places >= 0)
-            instants[start + there] = physical(self._states.at(places[there])[TIME])
-        return instants[found.key_of]
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Adds keys; each keeps its latest instant.
-
-        Raises
-        ------
-        StateError
-            Keys on disk cannot be read.
-        """
-        self._add(rows, may_exceed=True)
+        return SeenBatch(self, self._states, self._keys, rows)
 
     def take(self, rows: pl.DataFrame) -> None:
         """Adds keys of a snapshot.
@@ -85,7 +68,10 @@ class SeenStates:
         StateFullError
             The disk takes no more keys; some have been added.
         """
-        self._add(rows, may_exceed=False)
+        groups = Groups.of(rows, self._keys)
+        instants = np.full(groups.size, NEVER)
+        np.maximum.at(instants, groups.ids, physical(rows[TIME]))
+        self.put(groups.keys, identities([groups.keys[name] for name in self._keys]), groups.taken(instants), may_exceed=False)
 
     def make_room(self) -> None:
         """Moves keys to disk if those in memory exceed their limit.
@@ -119,25 +105,14 @@ class SeenStates:
         pieces = list(self.pieces(below_us))
         return pl.concat(pieces, rechunk=True).sort(self._keys) if pieces else None
 
-    def _add(self, rows: pl.DataFrame, *, may_exceed: bool) -> None:
-        found = grouped(identities([rows[name] for name in self._keys]))
-        instants = np.full(len(found.ids), NEVER)
-        np.maximum.at(instants, found.key_of, physical(rows[TIME]))
-        keys = rows.select_seq(self._keys)[found.first]
-        for start, end in self._steps(len(found.ids)):
-            self._put(keys[start:end], found.ids[start:end], instants[start:end], may_exceed=may_exceed)
+    def put(self, keys: pl.DataFrame, ids: Words, instants: IntArray, *, may_exceed: bool) -> None:
+        """Adds distinct keys, in steps; each keeps its latest instant."""
+        for start, end in self.steps(len(ids)):
+            uses: Places = np.zeros(end - start, np.int64)
+            places = self._states.places(keys[start:end], ids[start:end], uses, may_exceed=may_exceed)
+            noted(self._states, keys[start:end], ids[start:end], places, instants[start:end])
 
-    def _put(self, keys: pl.DataFrame, ids: Words, instants: IntArray, *, may_exceed: bool) -> None:
-        uses: Places = np.zeros(len(ids), np.int64)
-        places = self._states.places(keys, ids, uses, may_exceed=may_exceed)
-        there, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-        if there.size:
-            before = physical(self._states.at(places[there])[TIME])
-            self._states.put(places[there], pl.DataFrame({TIME: np.maximum(before, instants[there])}))
-        if new.size:
-            self._states.add(keys[new], ids[new], pl.DataFrame({TIME: instants[new]}))
-
-    def _steps(self, keys: int) -> Iterator[tuple[int, int]]:
+    def steps(self, keys: int) -> Iterator[tuple[int, int]]:
         """Yields ranges of keys to look up at once: first key and end."""
         start = 0
         while start < keys:
@@ -145,3 +120,60 @@ class SeenStates:
             end = min(keys, start + max(1, min(STEP_KEYS, most)))
             yield start, end
             start = end
+
+
+class SeenBatch:
+    """The keys of some rows, which are hashed and looked up once, and whose instants are noted after the rows have been examined.
+
+    Attributes
+    ----------
+    numbers : (rows,)
+        Number of each row's key.
+    """
+
+    def __init__(self, seen: SeenStates, states: States, keys: list[str], rows: pl.DataFrame) -> None:
+        self._seen, self._states = seen, states
+        groups = Groups.of(rows, keys)
+        self.numbers = groups.numbers
+        self._keys = groups.keys
+        self._ids = identities([groups.keys[name] for name in keys])
+        counts = groups.taken(groups.counts)
+        self._before = np.full(counts.size, NEVER)
+        self._places: Places | None = None
+        """Place of each key; None if they were looked up in several steps, after which places are no longer valid."""
+        for start, end in seen.steps(counts.size):
+            places = states.places(self._keys[start:end], self._ids[start:end], counts[start:end], may_exceed=True)
+            there = np.flatnonzero(places >= 0)
+            self._before[start + there] = physical(states.at(places[there])[TIME])
+            self._places = places if end - start == counts.size else None
+
+    def instants(self, rows: IntArray) -> IntArray:
+        """Returns when the keys of these rows were last seen, in the shape of `rows`; NEVER if they were not."""
+        return self._before[self.numbers[rows]]
+
+    def note(self, rows: IntArray | slice, instants: IntArray) -> None:
+        """Notes that the keys of these rows were seen at these instants; each keeps its latest one. Called once.
+
+        Raises
+        ------
+        StateError
+            Keys on disk cannot be read.
+        """
+        seen = np.full(self._before.size, NEVER)
+        np.maximum.at(seen, self.numbers[rows], instants)
+        changed = np.flatnonzero(seen > self._before)
+        keys, ids = (self._keys, self._ids) if changed.size == seen.size else (self._keys[changed], self._ids[changed])
+        if self._places is None:
+            self._seen.put(keys, ids, seen[changed], may_exceed=True)
+        else:
+            noted(self._states, keys, ids, self._places[changed], seen[changed])
+
+
+def noted(states: States, keys: pl.DataFrame, ids: Words, places: Places, instants: IntArray) -> None:
+    """Stores the instants of distinct keys unless they have a later one; `places` are those of `States.places`."""
+    there, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+    if there.size:
+        before = physical(states.at(places[there])[TIME])
+        states.put(places[there], pl.DataFrame({TIME: np.maximum(before, instants[there])}))
+    if new.size:
+        states.add(keys[new], ids[new], pl.DataFrame({TIME: instants[new]}))

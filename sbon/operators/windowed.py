@@ -43,6 +43,11 @@ class Windowed(Operator):
     Parameters
     ----------
     room : memory and disk for partials; None: all are in memory
+
+    Raises
+    ------
+    StateError
+        The memory cannot hold the partials of one batch.
     """
 
     def __init__(self, params: WindowParams | SessionParams, room: StateRoom | None = None) -> None:
@@ -54,6 +59,8 @@ class Windowed(Operator):
         self._columns: list[pl.Expr] = []
         self._aggregates: Aggregates | None = None
         self._cold = self._none_cold()
+        if self._cold is not None:
+            self._cold.check_batch(len(params.keys) + len(params.aggregates))
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = self._pending_bytes = 0
         self.late_rows = 0

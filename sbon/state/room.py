@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sbon.errors import StateError
 from sbon.ports import Disk
 
 SUFFIX = ".state"
@@ -97,3 +98,23 @@ def to_merge(rows: list[int]) -> int:
         total += rows[count]
         count += 1
     return count
+
+
+def check_batch(room: StateRoom, rows: int, entry_bytes: float) -> None:
+    """Refuses memory that cannot hold the states of one batch.
+
+    Parameters
+    ----------
+    entry_bytes : bytes of a state
+
+    Raises
+    ------
+    StateError
+        The memory is too small; the message names the settings that help.
+    """
+    there, needed = room.memory_bytes, rows * entry_bytes
+    if there < needed:
+        raise StateError(
+            f"the memory for states, {there / 1e6:,.3f} MB, cannot hold the states of one batch of {rows:,} keys, "
+            f"{needed / 1e6:,.3f} MB; raise engine.state_memory_max, or lower engine.quantum_rows"
+        )

@@ -18,7 +18,7 @@ import polars as pl
 from sbon.errors import StateError, StateFullError
 from sbon.state.hot import Hot
 from sbon.state.ids import Places, Words, grouped, identities, sorted_by_id
-from sbon.state.room import StateRoom, to_merge
+from sbon.state.room import StateRoom, check_batch, to_merge
 from sbon.state.runs import ID_WORDS, USES, Entries, Merge, Run, Writing, joined, ranges
 
 EVICTED_SHARE = 8
@@ -76,7 +76,7 @@ class States:
         self._hot = Hot(keys, self._texts, self._width)
         if room is not None:
             room.users.add(self)
-            _check_batch(room, room.batch_rows, self._hot.entry_bytes)
+            check_batch(room, room.batch_rows, self._hot.entry_bytes)
 
     def __len__(self) -> int:
         """Returns the number of states; after `forget`, possibly more than there are."""
@@ -276,7 +276,7 @@ class States:
         if hot.held + more <= most:
             self._over = False
             return False
-        _check_batch(self._room, len(ids), hot.entry_bytes)
+        check_batch(self._room, len(ids), hot.entry_bytes)
         count = min(hot.held, max(hot.held + more - most, hot.held // EVICTED_SHARE))
         uses = np.minimum(hot.words[: hot.held, USES], _USES_TOLD, dtype=np.uint64, casting="unsafe", out=np.empty(hot.held, np.uint16))
         uses[found[found >= 0]] = _USES_TOLD + 1  # states of this batch leave last
@@ -376,15 +376,6 @@ def _times(entries: Entries, time: str, word_of: Mapping[str, int]) -> Places:
     if time in word_of:
         return entries.words[:, word_of[time]].view(np.int64)
     return entries.texts[time].to_physical().to_numpy()
-
-
-def _check_batch(room: StateRoom, rows: int, entry_bytes: float) -> None:
-    there, needed = room.memory_bytes, rows * entry_bytes
-    if there < needed:
-        raise StateError(
-            f"the memory for states, {there / 1e6:,.3f} MB, cannot hold the states of one batch of {rows:,} keys, "
-            f"{needed / 1e6:,.3f} MB; raise engine.state_memory_max, or lower engine.quantum_rows"
-        )
 
 
 def _least(uses: npt.NDArray[np.uint16], count: int) -> npt.NDArray[np.bool_]:

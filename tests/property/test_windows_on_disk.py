@@ -167,6 +167,14 @@ def test_answers_are_those_of_duckdb_and_most_partials_are_on_disk(shape: tuple[
     assert disk.files == {}
 
 
+def test_memory_below_a_batch_is_refused_when_the_operator_is_made() -> None:
+    asked = WindowParams("t", 10, 10, (("k", K),), FEW)
+    Window(asked, room_of(VirtualDisk(), 8_000))
+    with pytest.raises(StateError, match=r"cannot hold the states of one batch of 40 keys, .*state_memory_max"):
+        Window(asked, room_of(VirtualDisk(), 4_000))
+    Window(WindowParams("t", 10, 10, (), FEW), room_of(VirtualDisk(), 4_000))
+
+
 def fed(operator: Window, rounds: int, keys: int = 400) -> None:
     """Gives rows of one window: three keys in each batch, and rare ones."""
     for number in range(rounds):
