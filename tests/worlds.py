@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from sbon_testbed.simulator.case import Case
+from sbon_testbed.simulator.faults.schedule import Faults
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
 
@@ -15,3 +17,10 @@ def settled_world(nodes: int | Topology = 4, **how: Any) -> World:
     world.start_all()
     world.settle()
     return world
+
+
+def moves_in(world: World, seed: int) -> Faults:
+    """Returns a schedule that moves random operators, about three a virtual second; `run` lets time pass with it."""
+    faults = Faults(Case(world, seed), ("moves",), {"moves": 0.3})
+    faults.begin()
+    return faults

@@ -1,60 +1,73 @@
 """`sbon testbed exactly-once`: runs many seeds of `sbon_testbed.exactly_once.story` on all cores."""
 
-import sys
 import time
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from sbon_testbed.exactly_once.story import Outcome, tell
+from sbon_testbed.exactly_once.story import KINDS, Outcome, tell
 from sbon_testbed.json_files import JsonFile, write_json
-from sbon_testbed.progress import Progress
-from sbon_testbed.seeds import outcomes_of
-
-PROBLEMS_SHOWN = 20
+from sbon_testbed.simulator.faults.kinds import kinds_of
+from sbon_testbed.simulator.report import failures, replay, shown
 
 
 def exactly_once_command(
     seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds.")] = 200,
     first: Annotated[int, typer.Option(metavar="SEED", help="First seed.")] = 0,
+    faults: Annotated[str, typer.Option(metavar="LIST", help=f"Kinds of faults, with commas; default: all, {','.join(KINDS)}.")] = "",
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
     take_over: Annotated[bool, typer.Option("--take-over/--no-take-over", help="Let keepers take queries over.")] = True,
     json: JsonFile = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop at the first seed that fails.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Lose, double and delay messages, cut nodes off, slow machines down, move operators and kill homes and hosts of queries, seed after
     seed, in virtual time. Every sink must have the rows of a run on one node, in their order; only rows that a query counts as lost with a
-    dead host may be missing. Exit code 1 if a sink differs.
+    dead host may be missing. Each failed seed is shown at once, with the command that runs it again. Exit code 1 if a seed has failed.
 
     Example: sbon testbed exactly-once --seeds 2000
     """
 
-    progress = Progress(not quiet)
-    outcomes: list[Outcome] = []
+    kinds = kinds_of(faults, KINDS)
     began_s = time.monotonic()
-    for outcome in outcomes_of(partial(tell, take_over=take_over), seeds, first, jobs):
-        outcomes.append(outcome)
-        if outcome.problem:
-            print(outcome.problem, file=sys.stderr if json == "-" else sys.stdout, flush=True)
-        progress("seeds", len(outcomes), seeds)
-    result = summary(outcomes, first, time.monotonic() - began_s)
+    outcomes = list(
+        shown(
+            partial(tell, kinds=kinds, take_over=take_over),
+            seeds,
+            first,
+            jobs,
+            partial(again, kinds=kinds, take_over=take_over),
+            json=json,
+            stop=stop,
+            quiet=quiet,
+        )
+    )
+    result = summary(outcomes, first, time.monotonic() - began_s, kinds, take_over=take_over)
     if json is not None:
         write_json(json, result)
     if json != "-":
         _show(result)
-    if result["wrong"]:
+    if result["failed"]:
         raise typer.Exit(1)
 
 
-def summary(outcomes: list[Outcome], first: int, seconds: float) -> dict[str, Any]:
-    """Returns the figures of a run; `wrong` lists the seeds whose sinks differ."""
-    wrong = sorted(outcome for outcome in outcomes if outcome.problem)
+def again(seed: int, kinds: tuple[str, ...], *, take_over: bool) -> str:
+    """Returns the command that runs a seed again."""
+    return replay("exactly-once", seed, kinds, KINDS) + ("" if take_over else " --no-take-over")
+
+
+def summary(
+    outcomes: list[Outcome], first: int, seconds: float, kinds: tuple[str, ...] = KINDS, *, take_over: bool = True
+) -> dict[str, Any]:
+    """Returns the figures of a run; `failures` lists the seeds that failed."""
+    failed = failures(outcomes, partial(again, kinds=kinds, take_over=take_over))
     return {
         "seeds": len(outcomes),
         "first": first,
-        "wrong": len(wrong),
-        "problems": [outcome.problem for outcome in wrong[:PROBLEMS_SHOWN]],
+        "faults": kinds,
+        "failed": len(failed),
+        "failures": failed,
         "rows": sum(outcome.rows for outcome in outcomes),
         "migrations_committed": sum(outcome.committed for outcome in outcomes),
         "migrations_abandoned": sum(outcome.abandoned for outcome in outcomes),
@@ -68,7 +81,7 @@ def summary(outcomes: list[Outcome], first: int, seconds: float) -> dict[str, An
 
 
 def _show(result: dict[str, Any]) -> None:
-    right = result["seeds"] - result["wrong"]
+    right = result["seeds"] - result["failed"]
     print(f"{right:,} of {result['seeds']:,} seeds: every sink has the rows of a run on one node ({result['rows']:,} rows),")
     print(f"  except rows that its query counts as lost with a host: {result['hosts_died']:,} died, {result['recoveries']:,} recoveries")
     print(

@@ -17,15 +17,17 @@ from sbon.query.params.windowed import WindowParams
 from sbon.supervision.account import Account, cost_of
 from sbon.supervision.record import QueryRecord
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
-from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.compare import difference
 from sbon_testbed.exactly_once.queries import SETTLED_S, Row, Rows, rows_on_one_node
+from sbon_testbed.simulator.case import Case
 from sbon_testbed.simulator.checkers.crashes import unaccounted
-from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.faults.schedule import Faults
 
 EPOCH = datetime(1970, 1, 1)
 HEAL_AFTER_S = 12.0
 """Virtual seconds until a dead host's operators are placed elsewhere; longer than any cut."""
+AGAIN_S = 0.1
+"""Virtual seconds until the host's death is tried again if it runs no operator yet."""
 ROW_BY_ROW = ("union", "filter")
 """Queries without state."""
 WINDOWS = "windows"
@@ -37,44 +39,40 @@ class Death:
 
     Parameters
     ----------
+    faults : the schedule that kills the host
     number : number of its node
     reached : returns the event time that a query's sources have reached, plus a margin
     """
 
-    def __init__(self, world: World, number: int, rng: np.random.Generator, reached: Callable[[str], datetime]) -> None:
+    def __init__(self, case: Case, faults: Faults, number: int, reached: Callable[[str], datetime]) -> None:
         self.has_happened = False
-        self._world, self._number, self._reached = world, number, reached
-        self._dies_at = world.now + float(rng.uniform(0.3, 4.0))
-        self._silent = bool(rng.integers(2))
+        self._case, self._world, self._faults = case, case.world, faults
+        self._number, self._reached = number, reached
         self._said: dict[str, tuple[str, datetime]] = {}
         """For each query, its owner's last report, and the event time that its sources had reached then."""
+        faults.once("deaths", 0.3, 4.0, self._die)
+
+    def _die(self, rng: np.random.Generator) -> None:
+        """Kills the host if it runs an operator; otherwise moves all operators there that may move, and tries again."""
+        if any(agent.name == self._world.nodes[self._number] for agent, _ in self._case.instances()):
+            self._faults.end(rng, self._number, "death")
+            self.has_happened = True
+            return
+        for agent, instance in list(self._case.instances()):
+            if agent.execution.migrations.may_migrate(instance.id):
+                agent.execution.migrations.migrate(instance.id, self._world.nodes[self._number], "moved by the story")
+        self._faults.after(AGAIN_S, lambda: self._die(rng))
 
     def step(self, queries: list[str]) -> None:
-        """Kills the host once it runs an operator, and notes the owners' reports."""
-        victim = self._world.agents[self._number]
-        if isinstance(victim, Agent) and self._world.now >= self._dies_at:
-            if victim.execution.operators.instances:
-                self._world.kill(self._number, silent=self._silent)
-                self.has_happened = True
-            else:
-                self._move_one()
+        """Notes the owners' reports."""
         for query in queries:
             record = self.record_of(query)
             if record is not None and record.reason != self._said.get(query, ("",))[0]:
                 self._said[query] = (record.reason, self._reached(query))
 
-    def _move_one(self) -> None:
-        """Moves the first movable operator to the host."""
-        agents = [agent for agent in self._world.agents if isinstance(agent, Agent)]
-        movable = [
-            (agent, one) for agent in agents for one in agent.execution.operators.instances if agent.execution.migrations.may_migrate(one)
-        ]
-        for agent, operator in movable[:1]:
-            agent.execution.migrations.migrate(operator, self._world.nodes[self._number], "moved by the story")
-
     def record_of(self, query: str) -> QueryRecord | None:
         """Returns the owner's record of a query; None if no agent has one."""
-        found = (agent.queries.owned.find(query) for agent in self._world.agents if isinstance(agent, Agent))
+        found = (agent.queries.owned.find(query) for _, agent in self._case.agents())
         return next((record for record in found if record is not None), None)
 
     def problem(self, name: str, query: str, rows: Rows, first: datetime) -> str:

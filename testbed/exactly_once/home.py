@@ -10,13 +10,12 @@ is taken, and the new sink gets another name. No other query's rows may be lost 
 
 from collections.abc import Callable
 
-import numpy as np
-
 from sbon.errors import SbonError
 from sbon.execution.life import State
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.sinks import Filed
-from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.case import Case
+from sbon_testbed.simulator.faults.schedule import Faults
 
 NAME = "k"
 """Name of the query's sink."""
@@ -29,12 +28,13 @@ class Home:
 
     Parameters
     ----------
+    faults : the schedule that kills the home and starts it again
     number : number of its node
     begun : the query that the home took
     begin_anew : submits another query to the home, with a sink of the given name
     """
 
-    def __init__(self, world: World, number: int, rng: np.random.Generator, begun: Filed, begin_anew: Callable[[str], None]) -> None:
+    def __init__(self, case: Case, faults: Faults, number: int, begun: Filed, begin_anew: Callable[[str], None]) -> None:
         self.begun = begun
         self.had_ended = False
         """True if the query had all its rows before its home was back."""
@@ -42,22 +42,21 @@ class Home:
         """True if the other query has taken the sink's name."""
         self.is_begun = False
         """True once the other query runs."""
-        self._world, self._number, self._begin_anew, self._label = world, number, begin_anew, NAME
-        self._dies_at = world.now + float(rng.uniform(0.3, 4.0))
-        self._returns_at = self._dies_at + float(rng.uniform(0.2, 6.0))
-        self._silent = bool(rng.integers(2))
+        self._case, self._world = case, case.world
+        self._number, self._begin_anew, self._label = number, begin_anew, NAME
+        self._is_back = False
+        faults.once("homes", 0.3, 4.0, lambda rng: faults.end(rng, number, "home", self._return))
+
+    def _return(self) -> None:
+        """Starts the home again, without its statements."""
+        self.had_ended = all(state is State.FINISHED for state in self._sinks())
+        self._case.tell("start", f"{self._world.nodes[self._number]} without its statements")
+        self._world.start(self._number, forget=True)
+        self._is_back = True
 
     def step(self) -> None:
-        """Kills the home, starts it again, and submits the other query until the home accepts it."""
-        now = self._world.now
-        if self._dies_at and now >= self._dies_at:
-            self._dies_at = 0.0
-            self._world.kill(self._number, silent=self._silent)
-        elif not self._dies_at and self._returns_at and now >= self._returns_at:
-            self._returns_at = 0.0
-            self.had_ended = all(state is State.FINISHED for state in self._sinks())
-            self._world.start(self._number, forget=True)
-        elif not self._returns_at and not self.is_begun and self._sees_all():
+        """Submits the other query, once the home is back, until it accepts the query."""
+        if self._is_back and not self.is_begun and self._sees_all():
             try:
                 self._begin_anew(self._label)
             except SbonError as problem:  # the home has not heard of the streams yet, or is cut off
@@ -90,11 +89,8 @@ class Home:
         return isinstance(agent, Agent) and set(agent.network.gossip.alive_labels()) == set(self._world.nodes)
 
     def _served(self) -> list[str]:
-        return [i.id for agent in self._agents() for i in agent.execution.operators.instances.values() if self.begun.query in i.users]
+        return [instance.id for _, instance in self._case.instances() if self.begun.query in instance.users]
 
     def _sinks(self) -> list[State]:
-        mine = [i for agent in self._agents() for i in agent.execution.operators.instances.values() if self.begun.query in i.users]
-        return [i.state for i in mine if i.sink is not None]
-
-    def _agents(self) -> list[Agent]:
-        return [agent for agent in self._world.agents if isinstance(agent, Agent)]
+        mine = [instance for _, instance in self._case.instances() if self.begun.query in instance.users]
+        return [instance.state for instance in mine if instance.sink is not None]

@@ -1,16 +1,17 @@
-"""Runs one seed of trouble: network faults, slow consumers and migrations must not affect the answers of queries.
+"""Runs one seed of two known queries under the simulator's faults, which must not affect their answers.
 
 Two streams feed two of the queries of `sbon_testbed.exactly_once.queries`, which share operators: windows, sessions, first and greatest
-rows, joins within intervals and windows, a union. While their rows flow, datagrams are lost, doubled and held back, nodes are cut off for
-longer than their connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. In two
-seeds of five, links spill undelivered batches to disks that are sometimes slow, full or broken. Half of the queries with keys run in two or
-three instances, each of which moves by itself. In one seed of three, a query's home is killed and started again without its statements
-(`sbon_testbed.exactly_once.home`). In one of three of the other seeds, a host dies for good, and its operators are placed elsewhere
-(`sbon_testbed.exactly_once.death`). Answers go to `tail`, or to files of every format. Every sink must have the rows of a run on one node,
-in order if the query defines one; the second query, which starts when rows of the first already flow, must have those after its start.
+rows, joins within intervals and windows, a union. While their rows flow, the faults of `sbon_testbed.simulator.faults` happen that end no
+agent: datagrams are lost, doubled and held back, nodes are cut off for longer than their connections last, machines stop or slow down until
+credit ends, and operators are moved, several at once and many in vain. In two seeds of five, links spill undelivered batches to disks that
+are sometimes slow, full or broken. Half of the queries with keys run in two or three instances, each of which moves by itself. In one seed
+of three, a query's home is killed and started again without its statements (`sbon_testbed.exactly_once.home`). In one of three of the other
+seeds, a host dies for good, and its operators are placed elsewhere (`sbon_testbed.exactly_once.death`). Answers go to `tail`, or to files
+of every format. Every sink must have the rows of a run on one node, in order if the query defines one; the second query, which starts when
+rows of the first already flow, must have those after its start. The simulator's checkers that need no workload look on, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -20,21 +21,40 @@ import numpy as np
 from sbon.config import Layer
 from sbon.errors import SbonError
 from sbon.query.params.source import SourceParams
-from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.compare import difference
 from sbon_testbed.exactly_once.death import HEAL_AFTER_S, Death
 from sbon_testbed.exactly_once.home import NAME, Home
 from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS, ROWS_PER_S, SETTLED_S, WITHOUT_KEYS, sources
 from sbon_testbed.exactly_once.sinks import FORMATS, Filed, Place, Sink, Watched
-from sbon_testbed.exactly_once.trouble import Trouble, network_of
 from sbon_testbed.leftovers import memory_folder, run_directory
+from sbon_testbed.simulator.case import TRACE_LINES, Case
+from sbon_testbed.simulator.checkers.base import CaseChecker
+from sbon_testbed.simulator.checkers.bounds import Bounds
+from sbon_testbed.simulator.checkers.coordinates import Coordinates
+from sbon_testbed.simulator.checkers.copies import Copies
+from sbon_testbed.simulator.checkers.epochs import Epochs
+from sbon_testbed.simulator.checkers.leftovers import Leftovers
+from sbon_testbed.simulator.checkers.links import Links
+from sbon_testbed.simulator.checkers.members import Members
+from sbon_testbed.simulator.checkers.owners import Owners
+from sbon_testbed.simulator.faults.kinds import network_of
+from sbon_testbed.simulator.faults.schedule import Faults
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
+from sbon_testbed.simulator.trial import FoundError, Trial, problem_of
 
+KINDS = (
+    *("loss", "duplicates", "reordering", "partitions", "one-way", "slow", "stopped", "disks", "clocks", "moves"),
+    *("homes", "deaths"),
+)
+"""Kinds of faults of the stories."""
+PAUSE_S = {"moves": 0.15, "disks": 0.5}
+"""Mean virtual seconds between two faults of a kind, where they differ from the simulator's."""
+CHECKERS: tuple[Callable[[Case], CaseChecker], ...] = (Links, Copies, Epochs, Owners, Bounds, Coordinates, Members, Leftovers)
 VIRTUAL_S_MAX = 300.0
 """Virtual seconds within which every seed must end; otherwise rows are lost."""
 STEP_S = 0.3
-"""Virtual seconds between two troubles."""
+"""Virtual seconds between two calls of the checkers."""
 HOMES_DIE = 1 / 3
 """Share of seeds in which a home dies."""
 HOSTS_DIE = 1 / 3
@@ -60,6 +80,8 @@ class Outcome(NamedTuple):
     """Number of batches sent more than once."""
     rows: int
     """Rows at all sinks."""
+    trace: tuple[str, ...] = ()
+    """Latest lines of the trace; empty if there is no error."""
     spilled_bytes: int = 0
     """Bytes that links wrote to disk."""
     homes: int = 0
@@ -120,37 +142,39 @@ def spills(seed: int) -> bool:
     return seed % 5 >= 3
 
 
-class Story:
+class Story(Case):
     """The run of one seed."""
 
-    def __init__(self, seed: int, chosen: Sequence[str], folder: Path, *, take_over: bool = False) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, chosen: Sequence[str], folder: Path, kinds: Collection[str] = KINDS, *, take_over: bool = False) -> None:
         self._rng = np.random.default_rng([seed, 1])
         self._sink_rng = np.random.default_rng([seed, 3])
         self._deal_rng = np.random.default_rng([seed, 4])
         self.dealt = 0
         """Number of queries with several instances."""
-        self._hosts = int(self._rng.integers(3, 7))
-        network, window_batches = network_of(self._rng), int(self._rng.integers(1, 9))
-        home_dies = bool(self._sink_rng.random() < HOMES_DIE)
-        death_rng = np.random.default_rng([seed, 5])
-        host_dies = not home_dies and bool(death_rng.random() < HOSTS_DIE)
-        hosts, heal_after_s = self._hosts + int(host_dies), HEAL_AFTER_S if host_dies else VIRTUAL_S_MAX
-        self.world = make_world(hosts, seed, network, window_batches, folder, int(home_dies), heal_after_s, take_over=take_over)
-        names = self.world.nodes
-        self.world.submit(sources(*(names[int(self._rng.integers(self._hosts))] for _ in "lr")))
+        self.resent = 0
+        """Number of batches that operators at the end of the faults have sent more than once."""
+        self._hosts_number = int(self._rng.integers(3, 7))
+        network, window_batches = network_of(seed, kinds), int(self._rng.integers(1, 9))
+        home_dies = bool(self._sink_rng.random() < HOMES_DIE) and "homes" in kinds
+        host_dies = not home_dies and bool(np.random.default_rng([seed, 5]).random() < HOSTS_DIE) and "deaths" in kinds
+        hosts, heal_after_s = self._hosts_number + int(host_dies), HEAL_AFTER_S if host_dies else VIRTUAL_S_MAX
+        world = make_world(hosts, seed, network, window_batches, folder, int(home_dies), heal_after_s, take_over=take_over)
+        super().__init__(world, seed, range(hosts))
+        self._faults = Faults(self, kinds, PAUSE_S)
+        self._trial = Trial(self, self._faults, [make(self) for make in CHECKERS], self._step, STEP_S)
+        names = world.nodes
+        world.submit(sources(*(names[int(self._rng.integers(self._hosts_number))] for _ in "lr")))
         self._files = 0
         self.runs: list[Run] = []
         self.home: Home | None = None
         for number, name in enumerate(chosen):
-            owner = int(self._rng.integers(self._hosts))
+            owner = int(self._rng.integers(self._hosts_number))
             if home_dies and number == 0:
                 others = [other for other in QUERIES if other != name]
                 self._begin_at_home(name, others[int(self._sink_rng.integers(len(others)))])
             else:
                 self.runs.append(self._begun(name, owner))
-        self.death = Death(self.world, self._hosts, death_rng, self._complete_from) if host_dies else None
-        self.trouble = Trouble(self.world, seed, hosts)
+        self.death = Death(self, self._faults, self._hosts_number, self._complete_from) if host_dies else None
 
     def _begun(self, name: str, owner: int, *, filed: bool | None = None, label: str | None = None, once: bool = False) -> Run:
         """Submits a query, often with several instances of its operators."""
@@ -163,6 +187,8 @@ class Story:
         else:
             query = self._submitted(view + select, owner, once=once)
             sink = Watched(self.world.tail(query, owner))
+        self.ids[query] = query
+        self.tell("query", f"{name} at {self.world.nodes[owner]}")
         return Run(name, sink, EARLIEST if is_first else self._complete_from(query))
 
     def _dealt(self, name: str, select: str) -> tuple[str, str]:
@@ -177,7 +203,7 @@ class Story:
         """Returns a new file on some host."""
         self._files += 1
         kind = FORMATS[int(self._sink_rng.integers(len(FORMATS)))]
-        return Place(self.world, int(self._sink_rng.integers(self._hosts)), f"answers{self._files}", kind, "append")
+        return Place(self.world, int(self._sink_rng.integers(self._hosts_number)), f"answers{self._files}", kind, "append")
 
     def _submitted(self, sql: str, owner: int, *, once: bool) -> str:
         """Submits SQL as soon as the owner has heard of the sources."""
@@ -191,9 +217,7 @@ class Story:
 
     def _complete_from(self, query: str) -> datetime:
         """Returns the event time that the query's sources have reached, plus a margin."""
-        running = [
-            i for agent in self.agents() for i in agent.execution.operators.instances.values() if isinstance(i.spec.params, SourceParams)
-        ]
+        running = [instance for _, instance in self.instances() if isinstance(instance.spec.params, SourceParams)]
         reached = max((i.figures.rows_out for i in running if query in i.users), default=ROWS)
         return BEGIN + timedelta(seconds=reached / ROWS_PER_S + SETTLED_S)
 
@@ -204,48 +228,55 @@ class Story:
         records = filter(None, (self.death.record_of(run.sink.query) for run in self.runs))
         return sum(record.health.healing.account.recoveries for record in records)
 
-    def agents(self) -> list[Agent]:
-        """Returns the running agents."""
-        return [agent for agent in self.world.agents if isinstance(agent, Agent)]
-
     def _begin_at_home(self, name: str, other: str) -> None:
-        begun = self._begun(name, self._hosts, filed=True, label=NAME)
+        begun = self._begun(name, self._hosts_number, filed=True, label=NAME)
         assert isinstance(begun.sink, Filed)
 
         def begin_anew(label: str) -> None:
-            self.runs.append(self._begun(other, self._hosts, filed=True, label=label, once=True))
+            self.runs.append(self._begun(other, self._hosts_number, filed=True, label=label, once=True))
 
-        self.home = Home(self.world, self._hosts, self._sink_rng, begun.sink, begin_anew)
+        self.home = Home(self, self._faults, self._hosts_number, begun.sink, begin_anew)
         self._orphan = begun
 
     def run(self) -> None:
-        """Makes trouble until all queries have ended."""
-        while not self._is_over() and self.world.now < VIRTUAL_S_MAX:
-            self.world.run(STEP_S)
-            self.trouble.step()
-            if self.home is not None:
-                self.home.step()
-            if self.death is not None:
-                self.death.step([run.sink.query for run in self.runs])
-        self.trouble.calm()
+        """Lets faults happen until all queries have ended, and compares the sinks.
+
+        Raises
+        ------
+        FoundError
+            A sink's rows differ, or a checker has found an error.
+        """
+        self._trial.trouble(lambda: self._is_over() or self.world.now >= VIRTUAL_S_MAX)
+        self.resent = sum(output.sender.batches_resent for _, instance in self.instances() for output in instance.outputs.values())
+        self._faults.calm()
+        if problem := self.problem():
+            raise FoundError(problem)
+        self._trial.converge()
+        self._trial.converge_without_queries()
 
     def _is_over(self) -> bool:
         return (self.home is None or self.home.is_done) and all(run.sink.finished for run in self.runs)
 
+    def _step(self) -> None:
+        if self.calm_s is None and self.home is not None:
+            self.home.step()
+        if self.death is not None:
+            self.death.step([run.sink.query for run in self.runs])
+
     def problem(self) -> str:
         """Describes the first sink whose rows differ from those of a run on one node, or the remains of the dead home."""
         for run in self.runs:
-            if problem := problem_of(run, self.death):
-                return f"seed {self.seed}, {run.name}: {problem}"
+            if problem := difference_of(run, self.death):
+                return f"{run.name}: {problem}"
         if self.home is not None:
             orphan = self._orphan
             problem = self.home.problem() or difference(orphan.name, orphan.sink.rows(), orphan.complete_from, whole=self.home.is_whole)
             if problem:
-                return f"seed {self.seed}, {orphan.name}, whose home has died: {problem}"
+                return f"{orphan.name}, whose home has died: {problem}"
         return ""
 
 
-def problem_of(run: Run, death: Death | None = None) -> str:
+def difference_of(run: Run, death: Death | None = None) -> str:
     """Describes the error in a sink of a query that should have ended; empty if there is none.
 
     Parameters
@@ -262,29 +293,36 @@ def problem_of(run: Run, death: Death | None = None) -> str:
     return difference(run.name, rows, run.complete_from)
 
 
-def tell(seed: int, chosen: Sequence[str] | None = None, *, take_over: bool = False) -> Outcome:
+def tell(seed: int, chosen: Sequence[str] | None = None, kinds: Collection[str] = KINDS, *, take_over: bool = False) -> Outcome:
     """Runs one seed to its end and compares all sinks with the run on one node.
+
+    An exception of an agent is a result, too: the seed has failed.
 
     Parameters
     ----------
     chosen : names of the queries; chosen by the seed if not given
+    kinds : kinds of faults, of `KINDS`
     take_over : whether keepers take queries over
     """
     with run_directory(memory_folder()) as folder:
-        story = Story(seed, chosen or PAIRS[seed % len(PAIRS)], folder, take_over=take_over)
-        story.run()
-        problem = story.problem()
-        agents = story.agents()
-        ended = [record for agent in agents for record in agent.monitoring.measuring.migrations]
-        committed = sum(bool(record["committed"]) for record in ended)
-        outputs = [output for agent in agents for i in agent.execution.operators.instances.values() for output in i.outputs.values()]
+        made: list[Story] = []
+
+        def go() -> None:
+            made.append(Story(seed, chosen or PAIRS[seed % len(PAIRS)], folder, kinds, take_over=take_over))
+            made[0].run()
+
+        problem = problem_of(go)
+        if not made:
+            return Outcome(seed, problem, 0, 0, 0, 0)
+        (story,) = made
         return Outcome(
             seed,
             problem,
-            committed,
-            len(ended) - committed,
-            sum(output.sender.batches_resent for output in outputs),
+            story.committed,
+            story.abandoned,
+            story.resent,
             sum(len(run.sink.rows()) for run in story.runs),
+            tuple(story.trace[-TRACE_LINES:]) if problem else (),
             sum(machine.disk.bytes_written for machine in story.world.world.machines),
             int(story.home is not None),
             story.dealt,

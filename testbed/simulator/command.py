@@ -1,7 +1,5 @@
 """`sbon testbed simulate`: runs many seeds of `sbon_testbed.simulator.simulation` on all cores."""
 
-import shlex
-import sys
 import time
 from functools import partial
 from typing import Annotated, Any
@@ -9,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from sbon_testbed.json_files import JsonFile, write_json
-from sbon_testbed.progress import Progress
-from sbon_testbed.seeds import outcomes_of
-from sbon_testbed.simulator.faults import KINDS, kinds_of
+from sbon_testbed.simulator.faults.kinds import KINDS, kinds_of
+from sbon_testbed.simulator.report import failures, replay, shown
 from sbon_testbed.simulator.simulation import Outcome, simulate
 
 
@@ -32,16 +29,10 @@ def simulate_command(
     """
 
     kinds = kinds_of(faults)
-    progress = Progress(not quiet)
-    outcomes: list[Outcome] = []
     began_s = time.monotonic()
-    for outcome in outcomes_of(partial(simulate, kinds=kinds), seeds, first, jobs):
-        outcomes.append(outcome)
-        if outcome.problem:
-            print(report(outcome, kinds), file=sys.stderr if json == "-" else sys.stdout, flush=True)
-        progress("seeds", len(outcomes), seeds)
-        if outcome.problem and stop:
-            break
+    outcomes = list(
+        shown(partial(simulate, kinds=kinds), seeds, first, jobs, partial(again, kinds=kinds), json=json, stop=stop, quiet=quiet)
+    )
     result = summary(outcomes, first, kinds, time.monotonic() - began_s)
     if json is not None:
         write_json(json, result)
@@ -51,29 +42,20 @@ def simulate_command(
         raise typer.Exit(1)
 
 
-def replay(seed: int, kinds: tuple[str, ...]) -> str:
+def again(seed: int, kinds: tuple[str, ...]) -> str:
     """Returns the command that runs a seed again."""
-    chosen = "" if kinds == KINDS else f" --faults {shlex.quote(','.join(kinds))}"
-    return f"sbon testbed simulate --first {seed} --seeds 1{chosen}"
-
-
-def report(outcome: Outcome, kinds: tuple[str, ...]) -> str:
-    """Returns the text about a failed seed: the problem, the command that runs the seed again, and the trace."""
-    lines = [f"seed {outcome.seed} failed: {outcome.problem}", f"  again: {replay(outcome.seed, kinds)}"]
-    if outcome.trace:
-        lines += ["  trace, latest last:", *(f"  {line}" for line in outcome.trace)]
-    return "\n".join(lines)
+    return replay("simulate", seed, kinds, KINDS)
 
 
 def summary(outcomes: list[Outcome], first: int, kinds: tuple[str, ...], seconds: float) -> dict[str, Any]:
     """Returns the figures of a run; `failures` lists the seeds that failed."""
-    failed = sorted(outcome for outcome in outcomes if outcome.problem)
+    failed = failures(outcomes, partial(again, kinds=kinds))
     return {
         "seeds": len(outcomes),
         "first": first,
         "faults": kinds,
         "failed": len(failed),
-        "failures": [{"seed": one.seed, "problem": one.problem, "again": replay(one.seed, kinds), "trace": one.trace} for one in failed],
+        "failures": failed,
         "rows": sum(outcome.rows for outcome in outcomes),
         "migrations_committed": sum(outcome.committed for outcome in outcomes),
         "migrations_abandoned": sum(outcome.abandoned for outcome in outcomes),

@@ -1,13 +1,13 @@
 """One simulated seed: a phase with faults, during which no error may occur, and a phase without, during which everything must converge."""
 
-import traceback
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from sbon.supervision.record import QueryState
 from sbon_testbed.leftovers import memory_folder, run_directory
-from sbon_testbed.simulator.checkers.base import Checker
+from sbon_testbed.simulator.case import TRACE_LINES
+from sbon_testbed.simulator.checkers.base import CaseChecker
 from sbon_testbed.simulator.checkers.bounds import Bounds
 from sbon_testbed.simulator.checkers.coordinates import Coordinates
 from sbon_testbed.simulator.checkers.copies import Copies
@@ -18,19 +18,18 @@ from sbon_testbed.simulator.checkers.links import Links
 from sbon_testbed.simulator.checkers.members import Members
 from sbon_testbed.simulator.checkers.owners import Owners
 from sbon_testbed.simulator.checkers.rows import Rows
-from sbon_testbed.simulator.faults import KINDS, Faults, kills_of, network_of, settings_of
+from sbon_testbed.simulator.faults.kinds import KINDS, network_of
+from sbon_testbed.simulator.faults.schedule import Faults
+from sbon_testbed.simulator.faults.settings import kills_of, settings_of
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.reference import make_reference
-from sbon_testbed.simulator.run_state import TRACE_LINES, Run
+from sbon_testbed.simulator.run_state import Run
+from sbon_testbed.simulator.trial import LOOK_S, FoundError, Trial, problem_of
 from sbon_testbed.simulator.workload import make_workload
 
-CHECKERS: tuple[Callable[[Run], Checker], ...] = (Links, Copies, Epochs, Owners, Bounds, Coordinates, Rows, Crashes, Members, Leftovers)
-LOOK_S = 0.1
-"""Virtual seconds between two calls of the checkers."""
+CHECKERS: tuple[Callable[[Run], CaseChecker], ...] = (Links, Copies, Epochs, Owners, Bounds, Coordinates, Rows, Crashes, Members, Leftovers)
 FAULTS_S = 14.0
 """Virtual seconds with faults: somewhat longer than the streams."""
-CONVERGED_S = 180.0
-"""Virtual seconds after the faults within which everything must converge."""
 SUBMITTED_S = 60.0
 
 
@@ -54,10 +53,6 @@ class Outcome(NamedTuple):
     virtual_s: float = 0.0
 
 
-class FoundError(Exception):
-    """A checker has found an error."""
-
-
 def simulate(seed: int, kinds: Collection[str] = KINDS) -> Outcome:
     """Runs one seed.
 
@@ -68,19 +63,16 @@ def simulate(seed: int, kinds: Collection[str] = KINDS) -> Outcome:
     kinds : kinds of faults, of `sbon_testbed.simulator.faults.KINDS`
     """
     with run_directory(memory_folder()) as folder:
-        simulation: Simulation | None = None
-        try:
-            simulation = Simulation(seed, kinds, folder)
-            simulation.go()
-            problem = ""
-        except FoundError as found:
-            problem = str(found)
-        except Exception as error:
-            at = "".join(traceback.format_exception(error)[-4:]).rstrip()
-            problem = f"{type(error).__name__}: {error}\n{at}"
-        if simulation is None:
+        made: list[Simulation] = []
+
+        def go() -> None:
+            made.append(Simulation(seed, kinds, folder))
+            made[0].go()
+
+        problem = problem_of(go)
+        if not made:
             return Outcome(seed, problem, ())
-        run = simulation.run
+        simulation, run = made[0], made[0].run
         simulation.close()
         rows = sum(map(len, run.reference.rows.values()))
         trace = tuple(run.trace[-TRACE_LINES:]) if problem else ()
@@ -99,8 +91,8 @@ class Simulation:
             home = reference.queries[0].owner
             reference = reference._replace(queries=tuple(asked._replace(owner=home) for asked in reference.queries))
         self.run = Run(workload._replace(queries=reference.queries), reference, world)
-        self._faults = Faults(self.run, kinds)
-        self._checkers = [make(self.run) for make in CHECKERS]
+        self._faults = Faults(self.run, [kind for kind in kinds if kind != "kills" or kills_of(seed, kinds)])
+        self._trial = Trial(self.run, self._faults, [make(self.run) for make in CHECKERS], self.run.watch_ends)
         self.inexact: list[str] = []
 
     def go(self) -> None:
@@ -144,31 +136,15 @@ class Simulation:
         return world.submit(sql, at=owner)
 
     def _make_trouble(self) -> None:
-        world, faults = self.run.world, self._faults
-        faults.begin()
-        until = world.now + FAULTS_S
-        while world.now < until:
-            self._pass(min(LOOK_S, max(0.0, faults.next_s - world.now)))
-            faults.step()
+        until = self.run.world.now + FAULTS_S
+        self._trial.trouble(lambda: self.run.world.now >= until)
 
     def _converge(self) -> None:
-        self.run.tell("calm", "no more faults; everything must converge")
         self._faults.calm()
-        self.run.calm_s = self.run.world.now
-        self._await([checker for checker in self._checkers if not checker.after_drop])
-        for checker in self._checkers:
-            self._judge(checker.end())
+        self._trial.converge()
         self._note_inexact()
         self._drop_all()
-        self._await([checker for checker in self._checkers if checker.after_drop])
-
-    def _await(self, checkers: list[Checker]) -> None:
-        until = self.run.world.now + CONVERGED_S
-        for checker in checkers:
-            while problem := checker.converged():
-                if self.run.world.now >= until:
-                    raise FoundError(f"not converged {CONVERGED_S:g} s after the faults: {problem}")
-                self._pass(5 * LOOK_S)
+        self._trial.converge_without_queries()
 
     def _note_inexact(self) -> None:
         for name in sorted(self.run.harmed):
@@ -184,16 +160,3 @@ class Simulation:
             if record is not None and record.state is not QueryState.FINISHED:
                 run.tell("drop", asked.name)
                 run.world.ask(record.owner, "drop", query=record.id)
-
-    def _pass(self, seconds: float) -> None:
-        """Lets time pass, then calls the checkers."""
-        self.run.world.run(seconds)
-        self.run.tell_migrations()
-        self._faults.watch_leaving()
-        self.run.watch_ends()
-        for checker in self._checkers:
-            self._judge(checker.look())
-
-    def _judge(self, problem: str) -> None:
-        if problem:
-            raise FoundError(problem)

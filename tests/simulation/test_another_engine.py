@@ -12,10 +12,9 @@ from sbon_agent.engine.engine import BuiltInEngine
 from sbon_agent.host import Host
 from sbon_agent.hosting import EngineParts
 from sbon_agent.node import Agent
-from sbon_testbed.exactly_once.trouble import Trouble
 from sbon_testbed.simulator.harness import World
 from tests.simulation.tiny_engine import TinyEngine
-from tests.worlds import settled_world
+from tests.worlds import moves_in, settled_world
 
 SOURCE = (
     "CREATE SOURCE s{number} (ts TIMESTAMP, key BIGINT, v BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}', "
@@ -50,10 +49,9 @@ def world_of(tiny: Callable[[int], bool], rows: int = 400) -> World:
 def rows_of(world: World, query: str, *, moves: bool = False) -> tuple[list[str], int]:
     """Returns all rows of a query, sorted, and the number of migrations."""
     tail = world.tail(world.submit(query))
-    trouble = Trouble(world, 5)
+    faults = moves_in(world, 5)
     while moves and not tail.finished and world.now < 200:
-        world.run(0.3)
-        trouble.move_one()
+        faults.run(0.3)
     world.run_until(lambda: tail.finished, 200, "all rows have come")
     moved = sum(record["committed"] for agent in world.agents for record in agent.monitoring.measuring.migrations)  # type: ignore[union-attr]
     return sorted(map(str, tail.rows)), moved

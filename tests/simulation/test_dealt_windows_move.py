@@ -10,9 +10,9 @@ from sbon.query.instances import sets_of
 from sbon.query.params.matched import MatchParams
 from sbon.query.params.streams import ExchangeParams, MergeParams
 from sbon_testbed.exactly_once.story import make_world
-from sbon_testbed.exactly_once.trouble import Trouble
 from tests.examples import seeds
 from tests.simulation.test_stateful_operators_move import SOURCES
+from tests.worlds import moves_in
 
 UNION = "WITH b AS (SELECT * FROM l UNION ALL SELECT * FROM r)"
 QUERIES = {
@@ -50,11 +50,9 @@ def run(name: str, nodes: int, seed: int, instances: int) -> tuple[list[str], se
     tail, home = world.tail(query), world.agents[0]
     plan = home.queries.owned.records[query].plan  # type: ignore[attr-defined]
     assert [len(one.operators) for one in sets_of(plan)] == ([instances] if instances > 1 else [])
-    trouble = Trouble(world, seed)
+    faults = moves_in(world, seed)
     while not tail.finished and world.now < 200:
-        world.run(0.2)
-        if nodes > 1:
-            trouble.move_one()
+        faults.run(0.2)
     assert tail.finished, f"seed {seed}: the query has not ended after {world.now:.0f} virtual seconds"
     kinds = {spec.id: type(spec.params) for spec in plan.operators}
     moved = {kinds[record["operator"]] for agent in world.agents for record in agent.monitoring.measuring.migrations if record["committed"]}

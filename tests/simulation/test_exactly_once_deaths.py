@@ -26,7 +26,7 @@ def test_what_is_missing_is_what_the_owner_counts(numbers: list[int], chosen: tu
     assert sum(outcome.deaths for outcome in outcomes) > 0, "no host has died"
 
 
-@pytest.mark.parametrize("seed", seeds([68], [106, 358, 376]))
+@pytest.mark.parametrize("seed", seeds([19], [20, 25, 29]))
 def test_an_operator_that_was_about_to_move_to_the_dead_host_is_made_again(seed: int) -> None:
     """The owner hears of the move only after the host has been declared failed."""
     outcome = tell(seed)
@@ -34,7 +34,7 @@ def test_an_operator_that_was_about_to_move_to_the_dead_host_is_made_again(seed:
     assert outcome.deaths == 1
 
 
-@pytest.mark.parametrize(("seed", "deaths"), seeds([(996, 1)], [(645, 1)]))
+@pytest.mark.parametrize(("seed", "deaths"), seeds([(996, 1)], [(15, 1)]))
 def test_rows_that_were_lost_before_a_late_query_has_all_rows_are_not_looked_for_later(seed: int, deaths: int) -> None:
     outcome = tell(seed)
     assert (outcome.problem, outcome.deaths) == ("", deaths)

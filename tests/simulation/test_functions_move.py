@@ -12,9 +12,8 @@ from sbon.sealing import KeyRing
 from sbon_agent.config import AgentConfig
 from sbon_agent.host import Host
 from sbon_agent.node import Agent
-from sbon_testbed.exactly_once.trouble import Trouble
 from sbon_testbed.simulator.harness import World
-from tests.worlds import settled_world
+from tests.worlds import moves_in, settled_world
 
 SOURCE = """
 CREATE SOURCE readings (ts TIMESTAMP, sensor TEXT, fahrenheit DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
@@ -53,11 +52,9 @@ def world_of(nodes: int, seed: int, able: dict[int, Extensions]) -> World:
 def run(world: World, seed: int, *, moves: bool, query: str = QUERY) -> tuple[list[str], int]:
     """Returns the rows of the sink, sorted, and the number of migrations."""
     tail = world.tail(world.submit(SOURCE.format(node=world.nodes[-1]) + query))
-    trouble = Trouble(world, seed)
+    faults = moves_in(world, seed)
     while not tail.finished and world.now < 200:
-        world.run(0.3)
-        if moves:
-            trouble.move_one()
+        (faults if moves else world).run(0.3)
     assert tail.finished, f"the query has not ended after {world.now:.0f} virtual seconds"
     moved = sum(record["committed"] for agent in world.agents for record in agent.monitoring.measuring.migrations)
     return sorted(map(str, tail.rows)), moved

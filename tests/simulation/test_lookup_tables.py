@@ -11,9 +11,8 @@ import pytest
 from sbon.errors import SbonError
 from sbon.execution.reporting import operator_report
 from sbon.operators.lookup import Lookup
-from sbon_testbed.exactly_once.trouble import Trouble
 from sbon_testbed.simulator.harness import Tail
-from tests.worlds import settled_world
+from tests.worlds import moves_in, settled_world
 
 SQL = """
 CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{stream}',
@@ -88,10 +87,9 @@ def test_answers_are_those_of_duckdb_while_the_join_moves(sql: str, stream: list
         overlay = Overlay(tmp_path / str(seed), seed)
         overlay.write(names(8))
         tail = overlay.query(sql)
-        trouble = Trouble(overlay.world, seed)
+        faults = moves_in(overlay.world, seed)
         while not tail.finished and overlay.world.now < 200:
-            overlay.world.run(0.3)
-            trouble.move_one()
+            faults.run(0.3)
         assert tail.finished, f"seed {seed}"
         moves += sum(record["committed"] for agent in overlay.world.agents for record in agent.monitoring.measuring.migrations)
         assert sorted(map(str, tail.rows)) == oracle(overlay.file, DUCK[sql], stream)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sbon_testbed.exactly_once.command import summary
+from sbon_testbed.exactly_once.command import again, summary
 from sbon_testbed.exactly_once.compare import difference
 from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, Rows, rows_on_one_node, sources
 from sbon_testbed.exactly_once.sinks import FORMATS, Place
-from sbon_testbed.exactly_once.story import Outcome, Run, make_world, problem_of, tell
+from sbon_testbed.exactly_once.story import Outcome, Run, Story, difference_of, make_world, tell
 from tests.examples import seeds
 
 SEEDS = (8,)
@@ -112,13 +112,40 @@ def test_a_sink_that_has_not_ended_is_told():
         def rows(self) -> Rows:
             return rows_on_one_node("filter")
 
-    assert problem_of(Run("filter", Waiting(), EARLIEST)) == "has not ended after 300 virtual seconds, with 2875 rows"
+    assert difference_of(Run("filter", Waiting(), EARLIEST)) == "has not ended after 300 virtual seconds, with 2875 rows"
 
 
 def test_the_figures_name_the_seeds_that_went_wrong():
-    outcomes = [Outcome(3, "seed 3, filter: 1 of 9 rows missing", 1, 2, 3, 8), Outcome(4, "", 1, 0, 0, 9, homes=1)]
+    wrong = Outcome(3, "filter: 1 of 9 rows missing", 1, 2, 3, 8, ("   12.000 s  move       k0/1 a -> b",))
+    outcomes = [wrong, Outcome(4, "", 1, 0, 0, 9, homes=1)]
 
     result = summary(outcomes, 3, 1.0)
 
-    assert (result["seeds"], result["wrong"], result["migrations_committed"], result["rows"], result["homes_restarted"]) == (2, 1, 2, 17, 1)
-    assert result["problems"] == ["seed 3, filter: 1 of 9 rows missing"]
+    assert (result["seeds"], result["failed"], result["migrations_committed"], result["rows"], result["homes_restarted"]) == (
+        2,
+        1,
+        2,
+        17,
+        1,
+    )
+    assert [(one["problem"], one["again"], one["trace"]) for one in result["failures"]] == [
+        ("filter: 1 of 9 rows missing", "sbon testbed exactly-once --first 3 --seeds 1", wrong.trace)
+    ]
+
+
+def test_the_command_that_runs_a_seed_again_names_what_was_chosen():
+    assert again(3, ("moves", "homes"), take_over=False) == (
+        "sbon testbed exactly-once --first 3 --seeds 1 --faults moves,homes --no-take-over"
+    )
+
+
+def test_a_seed_is_the_same_run_each_time_and_its_faults_are_in_the_trace(tmp_path: Path):
+    traces = []
+    for number in range(2):
+        story = Story(8, ("filter", "union"), tmp_path / str(number), ("partitions", "moves", "homes"))
+        story.run()
+        traces.append(story.trace)
+
+    assert traces[0] == traces[1]
+    assert {line.split()[2] for line in traces[0]} >= {"query", "partition", "heal", "move", "migration", "calm"}
+    assert not {line.split()[2] for line in traces[0]} & {"slow", "stopped", "disk", "clock"}

@@ -14,6 +14,9 @@ import pytest
 from sbon.errors import SbonError
 from sbon.optimiser.views import Insert
 from sbon_testbed.backend import Tail
+from sbon_testbed.simulator.case import Case
+from sbon_testbed.simulator.faults.kinds import network_of
+from sbon_testbed.simulator.faults.schedule import Faults
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
 from tests.examples import seeds
@@ -58,32 +61,24 @@ def rows_on_one_node() -> tuple[list[str], ...]:
     return rows
 
 
-class Gardener:
-    """Inserts and removes multicasts, moves operators, starts and ends a guest query, and cuts nodes off, by a seed."""
+KINDS = ("loss", "duplicates", "reordering", "partitions", "moves")
+PAUSE_S = {"partitions": 6.0, "moves": 0.6, "multicasts": 0.3, "guests": 2.5}
+
+
+class Gardener(Case):
+    """Inserts and removes multicasts, and starts and ends a guest query, while operators move and nodes are cut off."""
 
     def __init__(self, world: World, seed: int) -> None:
-        self.world = world
-        self.rng = np.random.default_rng(seed)
-        self.heals_at: float | None = None
+        super().__init__(world, seed)
         self.guest = ""
         self.guests: list[Tail] = []
+        self.faults = Faults(self, KINDS, PAUSE_S, {"multicasts": self.change_multicasts, "guests": self.change_guest})
+        self.faults.begin()
 
-    def step(self) -> None:
-        (self.insert if self.rng.random() < 0.6 else self.move)()
-        now = self.world.now
-        if self.rng.random() < 0.1:
-            self.change_guest()
-        if self.heals_at is not None and now >= self.heals_at:
-            self.world.heal()
-            self.heals_at = None
-        elif self.heals_at is None and self.rng.random() < 0.08:
-            cut = [int(n) for n in self.rng.permutation(len(self.world.nodes))[: int(self.rng.integers(1, 3))]]
-            self.world.partition([cut])
-            self.heals_at = now + float(self.rng.uniform(0.5, 9.0))
-
-    def change_guest(self) -> None:
+    def change_guest(self, rng: np.random.Generator) -> None:
         """Starts or ends a query at the last node; in a partition it may be refused."""
         node = len(self.world.nodes) - 1
+        self.tell("guest", self.guest)
         try:
             if self.guest:
                 self.world.ask(node, "drop", query=self.guest)
@@ -94,35 +89,35 @@ class Gardener:
         except SbonError:
             self.guest = ""
 
-    def somewhere(self) -> str:
-        return self.world.nodes[int(self.rng.integers(len(self.world.nodes)))]
+    def change_multicasts(self, rng: np.random.Generator) -> None:
+        """Moves a random part of some operator's outputs to a new multicast on a random node, or lets a multicast end."""
+        (self.insert if rng.random() < 0.7 else self.fold)(rng)
 
-    def insert(self) -> None:
-        """Moves a random part of some operator's outputs to a new multicast on a random node."""
-        for number in self.rng.permutation(len(self.world.nodes)):
+    def insert(self, rng: np.random.Generator) -> None:
+        for number in rng.permutation(len(self.world.nodes)):
             agent = self.world.agents[number]
             for instance in list(agent.execution.engine.instances.values()):
-                links = [str(link) for link in self.rng.permutation(sorted(instance.outputs))[: int(self.rng.integers(1, 4))]]
-                there = self.somewhere()
+                links = [str(link) for link in rng.permutation(sorted(instance.outputs))[: int(rng.integers(1, 4))]]
+                there = self.world.nodes[int(rng.integers(len(self.world.nodes)))]
                 if links and there != agent.name:
                     decision = Insert(instance.id, tuple(links), there, 0.0, 0.0, 0.0, "made by the test", ())
                     if agent.optimisers.multicasting.insert(decision) is not None:
+                        self.tell("multicast", f"of {instance.id} on {there}")
                         return
 
-    def move(self) -> None:
-        """Moves an operator; every other time it moves a multicast back to its operator's node, where the multicast ends."""
-        for number in self.rng.permutation(len(self.world.nodes)):
-            agent = self.world.agents[number]
-            movable = [operator for operator in agent.execution.engine.instances if agent.execution.migrations.may_migrate(operator)]
-            if not movable:
-                continue
-            operator = movable[int(self.rng.integers(len(movable)))]
-            instance = agent.execution.engine.instances[operator]
+    def fold(self, rng: np.random.Generator) -> None:
+        """Moves a multicast to its operator's node, where it ends."""
+        found = [
+            (agent, instance)
+            for agent, instance in self.instances()
+            if instance.is_multicast and agent.execution.migrations.may_migrate(instance.id)
+        ]
+        if found:
+            agent, instance = found[int(rng.integers(len(found)))]
             home = next(iter(instance.inputs.values())).node
-            there = home if instance.is_multicast and self.rng.random() < 0.5 else self.somewhere()
-            if there != agent.name:
-                agent.execution.migrations.migrate(operator, there, "moved by the test")
-                return
+            if home != agent.name:
+                self.tell("fold", f"{instance.id} {agent.name} -> {home}")
+                agent.execution.migrations.migrate(instance.id, home, "moved by the test")
 
 
 def count(world: World, counter: str) -> int:
@@ -130,8 +125,7 @@ def count(world: World, counter: str) -> int:
 
 
 def run_with_multicasts(seed: int) -> tuple[list[list[str]], list[list[str]], World]:
-    network = NetworkConfig(loss=0.02, duplicate=0.02, reorder=0.05, jitter_ms=2.0, split=0.5)
-    world = make_world(6, seed, network, window_batches=4 + seed % 6)
+    world = make_world(6, seed, network_of(seed, KINDS), window_batches=4 + seed % 6)
     world.submit(SOURCE.format(world.nodes[1]), at=2)
     world.run(3.0)
     tails = []
@@ -140,13 +134,12 @@ def run_with_multicasts(seed: int) -> tuple[list[list[str]], list[list[str]], Wo
         tails.append(world.tail(query, 2 + at))
     gardener = Gardener(world, seed)
     while not all(tail.finished for tail in tails) and world.now < 400:
-        world.run(0.25)
-        gardener.step()
+        gardener.faults.run(0.25)
+    gardener.faults.calm()
     open_ = [index for index, tail in enumerate(tails) if not tail.finished]
     assert not open_, f"seed {seed}: queries {open_} have not ended after {world.now:.0f} virtual seconds"
     if world.alive(5) and gardener.guest:
         world.ask(5, "drop", query=gardener.guest)
-    world.heal()
     world.run_until(
         lambda: not any(agent.execution.engine.instances for agent in world.agents), 120, f"seed {seed}: every operator is gone"
     )

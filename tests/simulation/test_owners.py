@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from sbon.config import Layer
 from sbon.errors import SbonError
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.resumption import Kept, decode_kept
 from sbon_agent.kept_file import KEPT_NAME, KeptFile
-from sbon_testbed.exactly_once import story as exactly_once
-from sbon_testbed.simulator.faults import KINDS
+from sbon_testbed.exactly_once.story import tell
+from sbon_testbed.simulator.faults.kinds import KINDS
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.simulation import simulate
 
@@ -445,12 +444,8 @@ def test_seeds_of_the_simulator_that_were_wrong(seed: int, faults: tuple[str, ..
         pytest.param(988, id="a sink made anew while keepers take its query over"),
     ],
 )
-def test_seeds_of_the_exactly_once_story_that_were_wrong(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def world(nodes: int, *, settings: dict[str, Layer], **more: Any) -> World:
-        return World(nodes, settings={**settings, "engine": {**settings["engine"], "take_over": True}}, **more)
-
-    monkeypatch.setattr(exactly_once, "World", world)
-    assert exactly_once.tell(seed).problem == ""
+def test_seeds_of_the_exactly_once_story_that_were_wrong(seed: int) -> None:
+    assert tell(seed, take_over=True).problem == ""
 
 
 def bytes_sent(world: World) -> int:

@@ -16,7 +16,10 @@ import pytest
 from sbon.errors import SbonError
 from sbon.query.moves import moved, moves
 from sbon.supervision.record import QueryRecord
+from sbon_testbed.simulator.case import Case
 from sbon_testbed.simulator.cpu import CpuConfig
+from sbon_testbed.simulator.faults.kinds import network_of
+from sbon_testbed.simulator.faults.schedule import Faults
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
 from tests.examples import seeds
@@ -92,76 +95,49 @@ def rows_on_one_node(sql: str) -> list[str]:
     return list(map(str, tail.rows))
 
 
-class Gardener:
-    """Changes the plan, moves operators, cuts nodes off and calls changes off, by a seed."""
+KINDS = ("loss", "duplicates", "reordering", "partitions", "moves")
+PAUSE_S = {"partitions": 7.0, "moves": 0.4, "plans": 0.75, "call-offs": 10.0}
+
+
+class Gardener(Case):
+    """Changes the plan and calls changes off, while operators move and nodes are cut off."""
 
     def __init__(self, world: World, record: QueryRecord, seed: int) -> None:
-        self.world, self.record = world, record
-        self.rng = np.random.default_rng(seed)
-        self.heals_at: float | None = None
-        self.crossed = self.called_off = 0
+        super().__init__(world, seed)
+        self.record = record
+        self.called_off = 0
         self.home: Any = world.agents[0]
+        self.faults = Faults(self, KINDS, PAUSE_S, {"plans": self.replan, "call-offs": self.call_off})
+        self.faults.begin()
 
-    def step(self) -> None:
-        draw = self.rng.random()
-        if draw < 0.3:
-            self.replan()
-        elif draw < 0.75:
-            self.move()
-        elif draw < 0.77:
-            self.home.queries.owned.recovering.replans.call_off(self.record.id)
-        now = self.world.now
-        if self.heals_at is not None and now >= self.heals_at:
-            self.world.heal()
-            self.heals_at = None
-        elif self.heals_at is None and self.rng.random() < 0.03:
-            cut = [int(n) for n in self.rng.permutation(len(self.world.nodes))[: int(self.rng.integers(1, 3))]]
-            self.world.partition([cut])
-            self.heals_at = now + float(self.rng.uniform(0.5, 3.0))
+    def call_off(self, rng: np.random.Generator) -> None:
+        self.tell("call off", self.record.id)
+        self.home.queries.owned.recovering.replans.call_off(self.record.id)
 
-    def replan(self) -> None:
+    def replan(self, rng: np.random.Generator) -> None:
         def done(result: object) -> None:
             self.called_off += isinstance(result, SbonError)
 
-        found = moves(self.record.plan) if self.rng.random() < 0.5 else []
+        self.tell("plan", self.record.id)
+        found = moves(self.record.plan) if rng.random() < 0.5 else []
         with suppress(SbonError):  # the query is changing already, or not all of its operators run
             if found:
-                plan = moved(self.record.plan, found[int(self.rng.integers(len(found)))])
+                plan = moved(self.record.plan, found[int(rng.integers(len(found)))])
                 self.home.queries.owned.recovering.replans.begin(self.record, plan, done)
                 return
-            self.home.queries.owned.statements.replan(self.record.id, {"instances": int(self.rng.integers(2, 5))}, done)
-
-    def move(self) -> None:
-        there = self.world.nodes[int(self.rng.integers(len(self.world.nodes)))]
-        movable = [
-            (agent, operator)
-            for agent in self.world.agents
-            if agent is not None
-            for operator, instance in agent.execution.operators.instances.items()  # type: ignore[attr-defined]
-            if instance.movable
-        ]
-        if movable:
-            agent, operator = movable[int(self.rng.integers(len(movable)))]
-            with suppress(SbonError):  # the operator or a neighbour is moving already
-                agent.execution.migrations.migrate(operator, there, "moved by the gardener", lambda _: None)
+            self.home.queries.owned.statements.replan(self.record.id, {"instances": int(rng.integers(2, 5))}, done)
 
 
 def run_story(seed: int) -> int:
     """Runs one seed; returns the number of changes of the plan."""
     rng = np.random.default_rng(seed + 1_000)
-    loss, duplicate, reorder, jitter_ms, split = rng.uniform([0, 0, 0, 0.2, 0], [0.06, 0.06, 0.12, 10.0, 0.6])
-    network = NetworkConfig(
-        loss=float(loss), duplicate=float(duplicate), reorder=float(reorder), jitter_ms=float(jitter_ms), split=float(split),
-        stream_timeout_s=float(rng.choice([1.0, 3.0])),
-    )  # fmt: skip
     sql = QUERIES[seed % len(QUERIES)]
-    world = make_world(NODES, seed, network, window_batches=int(rng.choice([2, 8, 64])))
+    world = make_world(NODES, seed, network_of(seed, KINDS), window_batches=int(rng.choice([2, 8, 64])))
     tail, record = submitted(world, sql, 1 + seed % 2)
     gardener = Gardener(world, record, seed)
     while not tail.finished and world.now < 90.0:
-        world.run(float(rng.uniform(0.05, 0.4)))
-        gardener.step()
-    world.heal()
+        gardener.faults.run(0.25)
+    gardener.faults.calm()
     world.run_until(lambda: tail.finished, 300.0, f"seed {seed}: the query ends: {record.health.healing.plans.step}, {record.reason}")
     changes = sum(one.event == "replanned" for one in record.history.latest(100))
     found = list(map(str, tail.rows))

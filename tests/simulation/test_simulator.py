@@ -8,8 +8,9 @@ import pytest
 from sbon.errors import UsageError
 from sbon_testbed.seeds import outcomes_of
 from sbon_testbed.simulator import simulation
-from sbon_testbed.simulator.command import replay, report, summary
-from sbon_testbed.simulator.faults import KINDS, kinds_of
+from sbon_testbed.simulator.command import again, summary
+from sbon_testbed.simulator.faults.kinds import KINDS, kinds_of
+from sbon_testbed.simulator.report import report
 from sbon_testbed.simulator.simulation import Outcome, simulate
 from sbon_testbed.simulator.workload import make_workload
 from tests.examples import seeds
@@ -25,7 +26,7 @@ def outcome_of(seed: int) -> Outcome:
 def test_a_seed_is_right_whatever_fails(seed: int) -> None:
     outcome = outcome_of(seed)
 
-    assert not outcome.problem, report(outcome, KINDS)
+    assert not outcome.problem, report(outcome, again(seed, KINDS))
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
@@ -64,14 +65,14 @@ def test_an_exception_fails_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_failure_is_shown_with_its_trace_and_the_command_that_runs_it_again() -> None:
     wrong = Outcome(17, "k0 has other rows", ("   12.000 s  move       k0/1 a -> b",), rows=5)
-    text = report(wrong, ("moves",))
+    text = report(wrong, again(17, ("moves",)))
     result = summary([Outcome(16, "", (), rows=7), wrong], 16, ("moves",), 2.0)
 
     assert text.splitlines()[0] == "seed 17 failed: k0 has other rows"
     assert "sbon testbed simulate --first 17 --seeds 1 --faults moves" in text
     assert "12.000 s  move" in text
     assert (result["seeds"], result["failed"], result["rows"]) == (2, 1, 12)
-    assert replay(17, KINDS) == "sbon testbed simulate --first 17 --seeds 1"
+    assert again(17, KINDS) == "sbon testbed simulate --first 17 --seeds 1"
 
 
 def test_kinds_of_faults_are_chosen_by_name() -> None:

@@ -294,7 +294,7 @@ def run_of_registers(*registers: Any) -> tuple[Run, list[Any]]:
         def agents(self) -> Any:
             return iter(alive)
 
-    run = Lone(SimpleNamespace(), SimpleNamespace(), SimpleNamespace(now=1.0))  # type: ignore[arg-type]
+    run = Lone(SimpleNamespace(seed=0), SimpleNamespace(), SimpleNamespace(now=1.0))  # type: ignore[arg-type]
     run.ids["k0"] = QUERY
     return run, alive
 

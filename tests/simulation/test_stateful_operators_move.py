@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sbon_testbed.exactly_once.story import make_world
-from sbon_testbed.exactly_once.trouble import Trouble
+from tests.worlds import moves_in
 
 SOURCES = """
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',
@@ -69,11 +69,9 @@ def run(query: str, nodes: int, seed: int) -> tuple[list[str], int]:
     world = make_world(nodes, seed)
     left, right = world.nodes[1 % nodes], world.nodes[2 % nodes]
     tail = world.tail(world.submit(SOURCES.format(left=left, right=right) + query))
-    trouble = Trouble(world, seed)
+    faults = moves_in(world, seed)
     while not tail.finished and world.now < 200:
-        world.run(0.3)
-        if nodes > 1:
-            trouble.move_one()
+        faults.run(0.3)
     assert tail.finished, f"seed {seed}: the query has not ended after {world.now:.0f} virtual seconds"
     moves = sum(record["committed"] for agent in world.agents for record in agent.monitoring.measuring.migrations)
     return sorted(map(str, tail.rows)), moves

@@ -12,9 +12,8 @@ from sbon.sealing import KeyRing
 from sbon_agent.config import AgentConfig
 from sbon_agent.host import Host
 from sbon_agent.node import Agent
-from sbon_testbed.exactly_once.trouble import Trouble
 from sbon_testbed.simulator.harness import World
-from tests.worlds import settled_world
+from tests.worlds import moves_in, settled_world
 
 ROWS = 6_000
 SOURCE = f"""
@@ -71,12 +70,10 @@ def function_of(world: World, kind: str = "function") -> dict[str, Any]:
 def run(world: World, seed: int, statement: str = STATEMENT, *, moves: bool) -> tuple[list[str], int, int]:
     """Returns the rows of the sink, sorted, the number of migrations, and the largest number of state files at a time."""
     tail = world.tail(world.submit(statement.format(world.nodes[-1])))
-    trouble, most = Trouble(world, seed), 0
+    faults, most = moves_in(world, seed), 0
     while not tail.finished and world.now < 300:
-        world.run(0.5)
+        (faults if moves else world).run(0.5)
         most = max(most, *(len(files(world, node)) for node in range(len(world.nodes))))
-        if moves:
-            trouble.move_one()
     assert tail.finished, f"the query has not ended after {world.now:.0f} virtual seconds"
     moved = sum(record["committed"] for agent in world.agents for record in agent.monitoring.measuring.migrations)
     return sorted(map(str, tail.rows)), moved, most

@@ -1,13 +1,13 @@
 """Checks that memory, queues and disks stay within their settings."""
 
-from sbon_testbed.simulator.checkers.base import Checker
+from sbon_testbed.simulator.checkers.base import CaseChecker
 
 BEYOND = 2
 """Batches that a link may hold beyond its window: an operator that had credit when it began may give more batches than there is room
 for."""
 
 
-class Bounds(Checker):
+class Bounds(CaseChecker):
     """Compares the sizes of links, queues, disks and tables with their limits."""
 
     def look(self) -> str:

@@ -2,10 +2,10 @@
 
 from sbon.cost_space.coordinate import check
 from sbon.errors import CoordinateError
-from sbon_testbed.simulator.checkers.base import Checker
+from sbon_testbed.simulator.checkers.base import CaseChecker
 
 
-class Coordinates(Checker):
+class Coordinates(CaseChecker):
     """Checks every agent's own coordinate and those that it knows of others."""
 
     def look(self) -> str:

@@ -6,11 +6,11 @@ while, but never two of one generation.
 
 from sbon.supervision.generations import generation
 from sbon.types import NodeId, OperatorId
-from sbon_testbed.simulator.checkers.base import Checker
-from sbon_testbed.simulator.run_state import ACTIVE
+from sbon_testbed.simulator.case import ACTIVE
+from sbon_testbed.simulator.checkers.base import CaseChecker
 
 
-class Copies(Checker):
+class Copies(CaseChecker):
     """Looks for operators that are active on two hosts."""
 
     def look(self) -> str:

@@ -5,14 +5,14 @@ The next owner may know less, because a move enters the record some seconds late
 from sbon.supervision.generations import generation
 from sbon.supervision.record import QueryRecord
 from sbon.types import NodeId, OperatorId
-from sbon_testbed.simulator.checkers.base import Checker
-from sbon_testbed.simulator.run_state import Run
+from sbon_testbed.simulator.case import Case
+from sbon_testbed.simulator.checkers.base import CaseChecker
 
 
-class Epochs(Checker):
+class Epochs(CaseChecker):
     """Compares each owner's epochs with its earlier ones."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Case) -> None:
         super().__init__(run)
         self._seen: dict[tuple[NodeId, OperatorId], tuple[int, NodeId, QueryRecord]] = {}
 

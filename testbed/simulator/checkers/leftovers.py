@@ -1,10 +1,10 @@
 """Checks that nothing is left behind: once all queries have ended or been dropped, agents hold no operator, migration, memory, file or
 slot."""
 
-from sbon_testbed.simulator.checkers.base import Checker
+from sbon_testbed.simulator.checkers.base import CaseChecker
 
 
-class Leftovers(Checker):
+class Leftovers(CaseChecker):
     """Looks for things that ended queries have left behind."""
 
     after_drop = True

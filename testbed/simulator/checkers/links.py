@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from sbon.types import LinkId, OperatorId
 from sbon.wire.authority import query_of
-from sbon_testbed.simulator.checkers.base import Checker
-from sbon_testbed.simulator.run_state import ACTIVE, Run
+from sbon_testbed.simulator.case import ACTIVE, Case
+from sbon_testbed.simulator.checkers.base import CaseChecker
 
 
-class Links(Checker):
+class Links(CaseChecker):
     """Compares both ends of each link, and each end with its own past."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Case) -> None:
         super().__init__(run)
         self._offered: dict[LinkId, int] = {}
         self._processed: dict[LinkId, int] = {}

@@ -1,10 +1,10 @@
 """Checks that after the faults all agents see exactly the running agents alive."""
 
 from sbon.membership.members import MemberStatus
-from sbon_testbed.simulator.checkers.base import Checker
+from sbon_testbed.simulator.checkers.base import CaseChecker
 
 
-class Members(Checker):
+class Members(CaseChecker):
     """Compares the agents' tables of members."""
 
     def converged(self) -> str:

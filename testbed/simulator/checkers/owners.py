@@ -6,14 +6,14 @@ that it sent later, that is an error.
 
 from sbon.supervision.owning import Owning, Phase
 from sbon.types import NodeId, QueryId
-from sbon_testbed.simulator.checkers.base import Checker
-from sbon_testbed.simulator.run_state import Run
+from sbon_testbed.simulator.case import Case
+from sbon_testbed.simulator.checkers.base import CaseChecker
 
 
-class Owners(Checker):
+class Owners(CaseChecker):
     """Compares the versions of records that count with each other and with earlier ones."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Case) -> None:
         super().__init__(run)
         self._owner: dict[tuple[QueryId, int], NodeId] = {}
         """Owner of a query by ownership epoch."""
@@ -46,9 +46,8 @@ class Owners(Checker):
 
     def converged(self) -> str:
         """Returns the first query that several agents own."""
-        for asked in self.run.reference.queries:
-            query = self.run.ids[asked.name]
+        for name, query in self.run.ids.items():
             owners = [agent.name for _, agent in self.run.agents() if query in agent.queries.owned.records]
             if len(owners) > 1:
-                return f"{asked.name} is owned by {' and by '.join(owners)}"
+                return f"{name} is owned by {' and by '.join(owners)}"
         return ""
