@@ -27,9 +27,9 @@ KINDS = (
     *("loss", "duplicates", "reordering", "partitions", "one-way", "slow", "stopped", "disks", "clocks"),
     *("restarts", "leaving", "kills", "moves", "optimisers"),
 )
-STORY_KINDS = ("homes", "deaths", "multicasts", "guests", "plans", "call-offs", "wishes")
+STORY_KINDS = ("homes", "deaths", "multicasts", "guests", "plans", "call-offs")
 """Kinds that stories carry out: homes of queries and hosts that die; multicasts, queries and plans that change; changes that are called
-off; peers that want a connection or no longer do."""
+off."""
 PAUSE_S = {
     "partitions": 5.0,
     "one-way": 6.0,
