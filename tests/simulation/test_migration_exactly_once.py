@@ -142,7 +142,7 @@ def test_the_command_that_runs_a_seed_again_names_what_was_chosen():
 def test_a_seed_is_the_same_run_each_time_and_its_faults_are_in_the_trace(tmp_path: Path):
     traces = []
     for number in range(2):
-        story = Story(8, ("filter", "union"), tmp_path / str(number), ("partitions", "moves", "homes"))
+        story = Story(8, ("windows and a stream", "union"), tmp_path / str(number), ("partitions", "moves", "homes"))
         story.run()
         traces.append(story.trace)
 
