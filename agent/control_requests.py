@@ -259,7 +259,7 @@ class ControlRequests:
 
     def _leave(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         agent = self._agent
-        agent.leave(lambda: done({"left": True, **agent.optimisers.leaving.told()}), _leaving_s(arguments.get("within_s")))
+        agent.leave(lambda: done({"left": True, **agent.optimisers.leaving.summary()}), _leaving_s(arguments.get("within_s")))
 
     def _shape(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         raise ConfigError("this agent's network cannot be shaped: the testbed must have started the agent for that")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sbon.migration.transitions import Transitions
+from sbon.transitions import Transitions
 
 MACHINES = {
     "sbon.supervision.deployment": "Deployment",
@@ -26,6 +26,8 @@ MACHINES = {
     "sbon.migration.coordinator": "Migration",
     "sbon.migration.copy": "Copy",
     "sbon.migration.newcomer": "Newcomer",
+    "sbon.optimiser.attempts": "Attempt",
+    "sbon.rearranging.leaving": "Leaving",
 }
 """Modules with a `TABLE`, and the class that follows it; in `inheriting` the function `_turn` follows it."""
 FILE = "SBON_TRANSITIONS_FILE"

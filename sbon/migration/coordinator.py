@@ -47,7 +47,7 @@ from sbon.migration.actions import (
 )
 from sbon.migration.config import MigrationConfig
 from sbon.migration.locks import Locks
-from sbon.migration.transitions import Transitions
+from sbon.transitions import Transitions
 from sbon.types import NodeId, OperatorId
 
 

@@ -23,7 +23,7 @@ import msgspec
 from sbon.migration.config import MigrationConfig
 from sbon.migration.pacing import BURST_S, Pacer, Window
 from sbon.migration.pieces import Piece, PieceSender
-from sbon.migration.transitions import Transitions
+from sbon.transitions import Transitions
 
 WINDOW_BYTES_MIN = 64 * 1024
 """Least bytes of a state in transit, however slow the path."""

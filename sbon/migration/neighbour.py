@@ -20,7 +20,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import MigrationError
-from sbon.migration.transitions import Transitions
+from sbon.transitions import Transitions
 from sbon.types import NodeId, OperatorId
 from sbon.wire.migration import Lock, Unlock
 

@@ -28,7 +28,7 @@ from sbon.errors import LinkError, MigrationError
 from sbon.migration.config import MigrationConfig
 from sbon.migration.pacing import BURST_S, Pacer
 from sbon.migration.pieces import PieceReceiver, Turn
-from sbon.migration.transitions import Transitions
+from sbon.transitions import Transitions
 from sbon.types import NodeId, OperatorId
 from sbon.wire.migration import Activate, Prepare, StateChunk
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from sbon.execution.instance import Instance
-from sbon.optimiser.attempts import Attempt
+from sbon.optimiser.attempts import Attempt, Stage
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import OperatorView, bodies
 from sbon.placement.candidates import CandidateReport
@@ -62,12 +62,14 @@ class Seeking:
         """Returns the attempt of an operator."""
         return self._attempts.setdefault(operator, Attempt())
 
-    def refused(self, there: NodeId, moving: Iterable[OperatorId]) -> None:
+    def moving(self) -> set[OperatorId]:
+        """Returns the operators whose migrations are under way."""
+        return {operator for operator, attempt in self._attempts.items() if attempt.stage is Stage.MOVING}
+
+    def refused(self, there: NodeId) -> None:
         """Notes that a host has refused an operator. Operators that were to go there and have not started seek another host."""
-        under_way = set(moving)
-        for operator, attempt in self._attempts.items():
-            if attempt.there == there and operator not in under_way:
-                attempt.there = None
+        for attempt in self._attempts.values():
+            attempt.refused_another(there)
 
     def seek(self, instances: Sequence[Instance]) -> None:
         """Asks candidates for each group of linked operators, and for each single operator."""
@@ -108,7 +110,7 @@ class Seeking:
                 self._changed()
 
         for attempt in attempts:
-            attempt.asking = True
+            attempt.ask()
         about = tuple(dict.fromkeys(neighbour.node for neighbour in view.neighbours))
         present = [i for operator in view.operators if (i := self._around.operators.instances.get(operator)) is not None]
         needs = needs_of(instance.spec.params for instance in present)

@@ -186,7 +186,7 @@ def test_where_nobody_takes_anything_a_host_goes_at_once():
     world.run_until(lambda: not world.alive(3), 1.0 + AT_ONCE_S)
 
     assert {stayed.reason for stayed in leaving.stayed} == {"no other agent has room for it"}
-    assert leaving.told()["moved"] == 0
+    assert leaving.summary()["moved"] == 0
 
 
 def test_all_that_leave_together_go_at_once_and_hand_nothing_about():

@@ -18,6 +18,8 @@ TESTS = {
     "sbon.migration.coordinator": "tests/unit/test_migration_coordinator.py",
     "sbon.migration.copy": "tests/unit/test_migration_copy.py",
     "sbon.migration.newcomer": "tests/unit/test_migration_newcomer.py",
+    "sbon.optimiser.attempts": "tests/unit/test_attempts.py",
+    "sbon.rearranging.leaving": "tests/unit/test_leaving_machine.py",
 }
 STEPPED_THROUGH_BY_PAIRS = {
     "sbon/execution/life.py",

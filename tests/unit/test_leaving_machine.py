@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon.errors import MigrationError
+from sbon.errors import LocalProtocolError, MigrationError
 from sbon.execution.life import State
-from sbon.migration.coordinator import Phase
-from sbon.optimiser.attempts import Attempt
+from sbon.migration.coordinator import Phase as MigrationPhase
+from sbon.optimiser.attempts import Attempt, Stage
 from sbon.rearranging import leaving
-from sbon.rearranging.leaving import TOGETHER_MAX, Leaving
+from sbon.rearranging.leaving import TABLE, TOGETHER_MAX, Leaving, Phase
 
 
 class Seeking:
@@ -29,8 +29,16 @@ class Seeking:
     def seek(self, instances: list[Any]) -> None:
         self.sought.append([instance.id for instance in instances])
 
-    def refused(self, there: str, moving: Any) -> None:
+    def moving(self) -> set[str]:
+        return {name for name, attempt in self.attempts.items() if attempt.stage is Stage.MOVING}
+
+    def refused(self, there: str) -> None:
         self.refusals.append(there)
+
+    def found(self, operator: str, there: str) -> None:
+        """Finds a host for an operator, as if candidates had answered."""
+        self.attempt(operator).ask()
+        self.attempt(operator).chosen((there,), (there,), {})
 
 
 class World:
@@ -150,7 +158,7 @@ def test_an_operator_is_sought_a_host_moves_and_is_counted_with_it():
     world = World(operator("x"))
     seeking = world.begin()
     assert seeking.sought == [["x"]]
-    seeking.attempt("x").there = "b"
+    seeking.found("x", "b")
     world.pass_to(1.0)
     assert world.moves["x"][0] == "b"
     assert world.done == 0
@@ -161,7 +169,7 @@ def test_an_operator_is_sought_a_host_moves_and_is_counted_with_it():
 def test_when_time_is_up_the_rest_stays_and_says_what_went_wrong_last():
     world = World(operator("x"), operator("y"))
     seeking = world.begin()
-    seeking.attempt("x").there = "b"
+    seeking.found("x", "b")
     world.hindrance = "its consumers have not yet been told"
     world.pass_to(10.0)
     assert world.done == 1
@@ -172,11 +180,11 @@ def test_when_time_is_up_the_rest_stays_and_says_what_went_wrong_last():
 def test_a_host_that_refuses_is_not_asked_again_and_one_that_was_called_off_is():
     world = World(operator("x"))
     seeking = world.begin()
-    seeking.attempt("x").there = "b"
+    seeking.found("x", "b")
     world.pass_to(1.0)
-    world.end_move("x", committed=False, phases=(Phase.PREPARING.value,), outcome="no room")
+    world.end_move("x", committed=False, phases=(MigrationPhase.PREPARING.value,), outcome="no room")
     assert (seeking.attempt("x").there, seeking.attempt("x").refused, seeking.refusals) == (None, {"b"}, ["b"])
-    seeking.attempt("x").there = "c"
+    seeking.found("x", "c")
     world.pass_to(2.0)
     world.end_move("x", committed=False, outcome="a neighbour is moving")
     assert (seeking.attempt("x").there, seeking.attempt("x").refused) == ("c", {"b"})
@@ -205,7 +213,7 @@ def test_at_most_so_many_move_at_once_and_never_two_neighbours():
     world = World(*(operator(f"x{number}") for number in range(TOGETHER_MAX + 1)))
     seeking = world.begin()
     for name in world.instances:
-        seeking.attempt(name).there = "b"
+        seeking.found(name, "b")
     world.pass_to(1.0)
     assert len(world.moves) == TOGETHER_MAX
     world.end_move("x0")
@@ -213,7 +221,8 @@ def test_at_most_so_many_move_at_once_and_never_two_neighbours():
 
     world = World(operator("up", to="here", target="down"), operator("down", source="up"))
     seeking = world.begin()
-    seeking.attempt("up").there = seeking.attempt("down").there = "b"
+    seeking.found("up", "b")
+    seeking.found("down", "b")
     world.pass_to(1.0)
     assert set(world.moves) == {"up"}
     world.end_move("up")
@@ -237,3 +246,54 @@ def test_a_closed_departure_is_never_over():
     world.leaving.close()
     world.pass_to(20.0)
     assert (world.done, world.timers) == (0, [])
+
+
+def brought_to(phase: Phase) -> World:
+    """Returns a departure in a phase; until time is up, operator x moves to b."""
+    world = World(operator("x"))
+    if phase is Phase.STAYING:
+        return world
+    world.begin().found("x", "b")
+    world.pass_to(1.0)
+    if phase is Phase.OVER:
+        world.leaving.time_is_up()
+    if phase is Phase.CLOSED:
+        world.leaving.close()
+    assert world.leaving.phase is phase
+    return world
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("event", sorted(TABLE.events))
+def test_each_event_leads_where_the_table_says_and_changes_nothing_elsewhere(phase: Phase, event: str) -> None:
+    world = brought_to(phase)
+    stopped = SimpleNamespace(operator="x", committed=False, phases=(), outcome="a neighbour is moving")
+    events: dict[str, Callable[[], Any]] = {
+        "begin": world.begin,
+        "look": world.leaving.look,
+        "move_ended": lambda: world.leaving.move_ended("b", stopped),
+        "time_is_up": world.leaving.time_is_up,
+        "close": world.leaving.close,
+    }
+    before = (world.done, len(world.timers), world.soon, dict(world.leaving.moved), list(world.leaving.stayed), world.called_off)
+
+    if event == "begin" and phase is not Phase.STAYING:
+        with pytest.raises(LocalProtocolError, match="begin leads from"):
+            world.begin()
+    else:
+        events[event]()
+    if TABLE.takes(phase, event):
+        assert world.leaving.phase in TABLE.rows[phase][event]
+    else:
+        after = (world.done, len(world.timers), world.soon, dict(world.leaving.moved), list(world.leaving.stayed), world.called_off)
+        assert (world.leaving.phase, after) == (phase, before)
+    assert world.leaving.begun is (world.leaving.phase is not Phase.STAYING)
+    says_goodbye = phase in (Phase.STAYING, Phase.HANDING_OVER) and world.leaving.phase is Phase.OVER
+    assert world.done == before[0] + says_goodbye
+
+
+def test_a_departure_ends_on_a_look_when_the_last_operator_is_gone() -> None:
+    world = brought_to(Phase.HANDING_OVER)
+    del world.instances["x"]
+    world.leaving.look()
+    assert (world.leaving.phase, world.done, world.timers) == (Phase.OVER, 1, [])

@@ -10,6 +10,7 @@ import pytest
 
 from sbon.errors import MigrationError
 from sbon.execution.life import State
+from sbon.optimiser.attempts import Stage
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Ask, Insert, Migrate, Stay
 from sbon.placement.candidates import CandidateReport
@@ -422,11 +423,11 @@ def test_hosts_are_sought_for_a_group_and_the_best_with_room_is_chosen(world: Wo
     seeking.seek(pair())
     assert set(world.asked) == {"b", "c", "d"}
     attempts = [seeking.attempt(name) for name in ("one", "two")]
-    assert all(attempt.asking for attempt in attempts)
+    assert all(attempt.stage is Stage.ASKING for attempt in attempts)
     assert seeking.news == []
     world.answer("d")
     assert len({attempt.there for attempt in attempts} & {"b", "c"}) == 1
-    assert (len(seeking.news), [attempt.asking for attempt in attempts]) == (1, [False, False])
+    assert (len(seeking.news), [attempt.stage for attempt in attempts]) == (1, [Stage.BOUND] * 2)
 
 
 def test_a_group_for_which_nobody_has_room_is_placed_one_by_one(world: World, seeking: Any) -> None:
@@ -460,8 +461,11 @@ def test_a_host_that_was_only_unlucky_is_tried_again_after_a_pause(world: World,
 
 def test_a_host_that_refuses_one_is_not_where_those_go_that_have_not_started(seeking: Any) -> None:
     for name, there in (("one", "b"), ("two", "b"), ("three", "c")):
-        seeking.attempt(name).there = there
-    seeking.refused("b", moving=["two"])
+        seeking.attempt(name).ask()
+        seeking.attempt(name).chosen((there,), (there,), {})
+    seeking.attempt("two").set_out()
+    assert seeking.moving() == {"two"}
+    seeking.refused("b")
     assert [seeking.attempt(name).there for name in ("one", "two", "three")] == [None, "b", "c"]
 
 
