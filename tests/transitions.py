@@ -28,6 +28,7 @@ MACHINES = {
     "sbon.migration.newcomer": "Newcomer",
     "sbon.optimiser.attempts": "Attempt",
     "sbon.rearranging.leaving": "Leaving",
+    "sbon.rearranging.multicast_life": "MulticastLife",
 }
 """Modules with a `TABLE`, and the class that follows it; in `inheriting` the function `_turn` follows it."""
 FILE = "SBON_TRANSITIONS_FILE"

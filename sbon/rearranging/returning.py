@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from sbon.errors import MigrationError
 from sbon.execution.instance import Instance
+from sbon.migration.outcome import MigrationRecord
 from sbon.placement.candidates import CandidateReport
+from sbon.rearranging.multicast_life import MulticastLife
 from sbon.rearranging.reviewing import Surroundings
 from sbon.types import NodeId, OperatorId
 
@@ -24,35 +26,44 @@ class Returning:
         self._migrations = around.migrations
         self._recording = around.recording
         self._stands = stands
-        self._asking: set[OperatorId] = set()
 
-    def consider(self, relay: Instance) -> None:
+    def consider(self, relay: Instance, life: MulticastLife) -> None:
         """Compares the RTTs of the two ways once, and moves the multicast if the direct way is not longer."""
         incoming, output = next(iter(relay.inputs.values())), next(iter(relay.outputs.values()))
         feeder, consumer = incoming.node, output.node
-        if feeder == self._directory.me or relay.id in self._asking:
+        if feeder == self._directory.me or not life.takes("compare"):
             return
-        self._asking.add(relay.id)
+        life.compare()
         reports: dict[NodeId, CandidateReport | None] = {}
 
         def answered(node: NodeId, report: CandidateReport | None) -> None:
             reports[node] = report
             if len(reports) == 2:
-                self._asking.discard(relay.id)
                 direct, by_here = _rtt(reports[feeder], consumer), _sum(reports[self._directory.me], feeder, consumer)
-                if feeder == consumer or (direct is not None and by_here is not None and direct <= by_here):
-                    self._return(relay.id, feeder)
+                is_shorter = feeder == consumer or (direct is not None and by_here is not None and direct <= by_here)
+                returns = is_shorter and self._may_return(relay.id)
+                life.compared(returns=returns)
+                if returns:
+                    self._return(relay.id, feeder, life)
 
         for node in (feeder, self._directory.me):
             self._candidate_questions.ask(node, (feeder, consumer), (), ANSWER_TIMEOUT_S, answered)
 
-    def _return(self, name: OperatorId, feeder: NodeId) -> None:
+    def _may_return(self, name: OperatorId) -> bool:
         relay = self._operators.instances.get(name)
-        if relay is None or len(relay.outputs) != 1 or not self._stands(relay):
-            return
+        return relay is not None and len(relay.outputs) == 1 and self._stands(relay)
+
+    def _return(self, name: OperatorId, feeder: NodeId, life: MulticastLife) -> None:
+        def ended(record: MigrationRecord) -> None:
+            if record.committed:
+                life.left()
+            else:
+                life.stopped()
+
         try:
-            self._migrations.migrate(name, feeder, "one consumer is left, and the direct way to it is not longer")
+            self._migrations.migrate(name, feeder, "one consumer is left, and the direct way to it is not longer", ended)
         except MigrationError as problem:
+            life.stopped()
             self._recording.review(name, (name,), "hindered", str(problem))
 
 

@@ -20,6 +20,7 @@ TESTS = {
     "sbon.migration.newcomer": "tests/unit/test_migration_newcomer.py",
     "sbon.optimiser.attempts": "tests/unit/test_attempts.py",
     "sbon.rearranging.leaving": "tests/unit/test_leaving_machine.py",
+    "sbon.rearranging.multicast_life": "tests/unit/test_multicast_life.py",
 }
 STEPPED_THROUGH_BY_PAIRS = {
     "sbon/execution/life.py",

@@ -18,7 +18,8 @@ from sbon.placement.config import PlacementConfig
 from sbon.query.params.source import SinkParams
 from sbon.query.params.streams import MulticastParams, UnionParams
 from sbon.query.plan import OperatorSpec
-from sbon.rearranging.multicasting import JOURNEY_PAUSE_S, JOURNEY_S, Multicasting
+from sbon.rearranging.multicast_life import JOURNEY_S
+from sbon.rearranging.multicasting import JOURNEY_PAUSE_S, Multicasting
 from sbon.rearranging.rebalancing import Rebalancing
 from sbon.rearranging.reviewing import JITTER, Surroundings
 from sbon.rearranging.seeking import Seeking

@@ -8,6 +8,7 @@ import pytest
 
 from sbon.errors import MigrationError
 from sbon.placement.candidates import CandidateReport
+from sbon.rearranging.multicast_life import MulticastLife, Stage
 from sbon.rearranging.returning import Returning
 
 
@@ -33,11 +34,14 @@ class World:
             recording=SimpleNamespace(review=lambda *given: self.reviews.append(given)),
         )
         self.returning = Returning(around, lambda relay: self.stands)
+        self.life = MulticastLife(Stage.STANDING)
+        self.moved: list[Callable[[Any], None]] = []
 
-    def migrate(self, operator: str, there: str, reason: str) -> None:
+    def migrate(self, operator: str, there: str, reason: str, done: Callable[[Any], None]) -> None:
         if self.refusal:
             raise MigrationError(self.refusal)
         self.moves.append((operator, there))
+        self.moved.append(done)
 
     def answer(self, rtts: Mapping[str, Mapping[str, float] | None]) -> None:
         """Answers all questions with these RTTs, in ms."""
@@ -52,14 +56,14 @@ class World:
 )
 def test_it_goes_back_unless_the_direct_way_is_longer(direct: float, moves: list[tuple[str, str]]) -> None:
     world = World()
-    world.returning.consider(world.relay)
+    world.returning.consider(world.relay, world.life)
     world.answer({"feeder": {"far": direct}, "here": {"feeder": 40.0, "far": 60.0}})
     assert world.moves == moves
 
 
 def test_it_goes_back_whatever_is_measured_if_both_ends_are_on_one_host() -> None:
     world = World(consumer="feeder")
-    world.returning.consider(world.relay)
+    world.returning.consider(world.relay, world.life)
     world.answer({"feeder": None, "here": None})
     assert world.moves == [("m", "feeder")]
 
@@ -67,7 +71,7 @@ def test_it_goes_back_whatever_is_measured_if_both_ends_are_on_one_host() -> Non
 @pytest.mark.parametrize("silent", ["feeder", "here"])
 def test_without_an_answer_it_stays(silent: str) -> None:
     world = World()
-    world.returning.consider(world.relay)
+    world.returning.consider(world.relay, world.life)
     told: dict[str, Any] = {"feeder": {"far": 1.0}, "here": {"feeder": 40.0, "far": 60.0}}
     world.answer(told | {silent: None})
     assert world.moves == []
@@ -75,25 +79,25 @@ def test_without_an_answer_it_stays(silent: str) -> None:
 
 def test_both_are_asked_once_at_a_time() -> None:
     world = World()
-    world.returning.consider(world.relay)
-    world.returning.consider(world.relay)
+    world.returning.consider(world.relay, world.life)
+    world.returning.consider(world.relay, world.life)
     assert [node for node, _ in world.asked] == ["feeder", "here"]
     world.answer({"feeder": None, "here": None})
-    world.returning.consider(world.relay)
+    world.returning.consider(world.relay, world.life)
     assert len(world.asked) == 2
 
 
 def test_beside_its_feeder_it_asks_nobody() -> None:
     world = World()
     world.relay.inputs["i"].node = "here"
-    world.returning.consider(world.relay)
+    world.returning.consider(world.relay, world.life)
     assert world.asked == []
 
 
 @pytest.mark.parametrize("change", ["gone", "one more consumer", "a neighbour moves"])
 def test_what_has_changed_while_others_answered_keeps_it(change: str) -> None:
     world = World()
-    world.returning.consider(world.relay)
+    world.returning.consider(world.relay, world.life)
     match change:
         case "gone":
             world.instances.clear()
@@ -108,6 +112,18 @@ def test_what_has_changed_while_others_answered_keeps_it(change: str) -> None:
 def test_a_move_that_is_hindered_is_told() -> None:
     world = World()
     world.refusal = "it is pinned"
-    world.returning.consider(world.relay)
+    world.returning.consider(world.relay, world.life)
     world.answer({"feeder": {"far": 1.0}, "here": {"feeder": 40.0, "far": 60.0}})
     assert world.reviews == [("m", ("m",), "hindered", "it is pinned")]
+    assert world.life.stage is Stage.STANDING
+
+
+@pytest.mark.parametrize(("committed", "stage"), [(True, Stage.GONE), (False, Stage.STANDING)])
+def test_it_is_gone_when_it_has_moved_and_stands_when_the_move_was_called_off(committed: bool, stage: Stage) -> None:
+    world = World()
+    world.returning.consider(world.relay, world.life)
+    world.answer({"feeder": {"far": 1.0}, "here": {"feeder": 40.0, "far": 60.0}})
+    assert world.life.stage is Stage.RETURNING
+    [ended] = world.moved
+    ended(SimpleNamespace(committed=committed))
+    assert world.life.stage is stage
