@@ -1,7 +1,7 @@
 """JSON as text: checks whether a text is JSON, and returns parts of it as they are written.
 
 A JSON text is kept as it came, without the blanks between its tokens: members keep their order, numbers and strings their form. A text that
-is nested deeper than `DEPTH_MAX` does not count as JSON, so that no reader needs an unbounded stack.
+is nested deeper than `JSON_DEPTH_MAX` does not count as JSON, so that no reader needs an unbounded stack.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-DEPTH_MAX = 100
+JSON_DEPTH_MAX = 100
 """Most arrays and objects nested in each other."""
 
 Key: TypeAlias = str | int
@@ -37,7 +37,7 @@ def json_text(text: str | bytes) -> str | None:
     """
     try:
         compact = msgspec.json.format(text.encode() if isinstance(text, str) else text, indent=-1)
-        if compact.count(b"[") + compact.count(b"{") > DEPTH_MAX and _depth(compact) > DEPTH_MAX:
+        if compact.count(b"[") + compact.count(b"{") > JSON_DEPTH_MAX and _depth(compact) > JSON_DEPTH_MAX:
             return None
         return compact.decode()
     except _REFUSED:

@@ -8,7 +8,7 @@ import numpy as np
 from sbon.errors import ConfigError, UsageError
 from sbon.types import FloatArray
 
-NODES_MAX = 20_000
+MATRIX_NODES_MAX = 20_000
 
 
 def load_matrix(path: Path | str) -> FloatArray:
@@ -26,8 +26,8 @@ def load_matrix(path: Path | str) -> FloatArray:
     rtt = _from_npz(path) if path.suffix == ".npz" else _from_text(path)
     if rtt.ndim not in (2, 3) or rtt.shape[-1] != rtt.shape[-2] or 0 in rtt.shape:
         raise ConfigError(f"{path}: a matrix of shape {list(rtt.shape)}, expected [n, n] or [t, n, n]")
-    if rtt.shape[-1] < 2 or rtt.shape[-1] > NODES_MAX:
-        raise ConfigError(f"{path}: {rtt.shape[-1]} nodes, expected 2 to {NODES_MAX}")
+    if rtt.shape[-1] < 2 or rtt.shape[-1] > MATRIX_NODES_MAX:
+        raise ConfigError(f"{path}: {rtt.shape[-1]} nodes, expected 2 to {MATRIX_NODES_MAX}")
     rtt[~(np.isfinite(rtt) & (rtt > 0))] = np.nan
     if np.isnan(rtt[..., ~np.eye(rtt.shape[-1], dtype=bool)]).all():
         raise ConfigError(f"{path}: no RTT above 0 between two nodes, expected milliseconds")

@@ -13,7 +13,7 @@ import polars as pl
 
 from sbon.arrays import ELEMENTS_MAX, nested_text
 from sbon.formats.time_format import TimeFormat
-from sbon.json_texts import DEPTH_MAX
+from sbon.json_texts import JSON_DEPTH_MAX
 from sbon.misfits import Misfits
 from sbon.operators.casts import cast
 from sbon.operators.frames import polars_type
@@ -35,7 +35,7 @@ _CAUSES = {
     ColumnType.FLOAT: "is not a number (FLOAT)",
     ColumnType.TEXT: "is not UTF-8 (TEXT)",
     ColumnType.INTERVAL: "is not an interval such as '90 s'",
-    ColumnType.JSON: f"is not JSON, or nested more than {DEPTH_MAX} deep (JSON)",
+    ColumnType.JSON: f"is not JSON, or nested more than {JSON_DEPTH_MAX} deep (JSON)",
     **{kind: _not_array(element) for kind, element in ELEMENT_TYPES.items()},
 }
 _TRIED = 8

@@ -17,7 +17,7 @@ from sbon.operators.frames import column_type, polars_type
 from sbon.operators.scalars import NULL_TAKERS, SCALARS, rest_of
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal, is_bare_null
 from sbon.query.functions import MaybeType, common_type, result_type
-from sbon.query.limits import DEPTH_MAX
+from sbon.query.limits import EXPRESSION_DEPTH_MAX
 from sbon.query.literal_arguments import check_literals
 from sbon.schema import ColumnType, held_type
 
@@ -63,7 +63,7 @@ def compile_expression(expression: Expression, columns: Mapping[str, ColumnType]
     >>> pl.DataFrame({"x": [3]}).select(compiled.value).item()
     6
     """
-    return _compile(expression, columns, DEPTH_MAX)
+    return _compile(expression, columns, EXPRESSION_DEPTH_MAX)
 
 
 def compile_column(expression: Expression, columns: Mapping[str, ColumnType]) -> tuple[pl.Expr, ColumnType, bool]:
@@ -119,7 +119,7 @@ def _settled(compiled: Compiled) -> Compiled:
 
 def _compile(expression: Expression, columns: Mapping[str, ColumnType], depth: int) -> Compiled:
     if depth <= 0:
-        raise RemoteProtocolError(f"expression is nested more than {DEPTH_MAX} deep")
+        raise RemoteProtocolError(f"expression is nested more than {EXPRESSION_DEPTH_MAX} deep")
     match expression:
         case Column(name):
             if name not in columns:

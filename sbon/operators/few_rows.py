@@ -19,7 +19,7 @@ Truths: TypeAlias = Sequence[bool | None]
 Condition: TypeAlias = Callable[[Values], Truths]
 """Returns for each row whether a condition holds; None if that is unknown (NULL)."""
 
-DEPTH_MAX = 20
+CONDITION_DEPTH_MAX = 20
 """Most levels of nested conditions; deeper ones need a frame."""
 INT_MAX = 2**62
 
@@ -60,7 +60,7 @@ def few_rows(params: MapParams, schema: Schema) -> Taker | None:
         places = known
     condition = None
     if params.predicate is not None:
-        condition = _condition(params.predicate, fields, DEPTH_MAX)
+        condition = _condition(params.predicate, fields, CONDITION_DEPTH_MAX)
         if condition is None:
             return None
     return lambda values: _answer(values, condition, places)

@@ -18,7 +18,7 @@ from sbon.placement.candidates import CandidateReport
 from sbon.placement.remembered import Remembered
 from sbon.types import FloatArray, NodeId
 
-NODES_MAX = 1024
+REMEMBERED_NODES_MAX = 1024
 """Neighbours' nodes remembered; the one heard from longest ago makes room."""
 RTTS_MAX = 512
 """Most RTTs taken from one answer, so that no peer can fill this agent's memory."""
@@ -54,7 +54,7 @@ class RttKnowledge:
     def _keep(self, node: NodeId, known: dict[NodeId, tuple[float, float]], now: float) -> None:
         self._heard[node] = (now, known)
         self._heard.move_to_end(node)
-        while len(self._heard) > NODES_MAX:
+        while len(self._heard) > REMEMBERED_NODES_MAX:
             self._heard.popitem(last=False)
 
     def stale(self, node: NodeId, now: float, span_s: float) -> bool:

@@ -17,7 +17,7 @@ from sbon.query.estimate import estimate
 from sbon.types import FloatArray, NodeId
 
 RATES_MAX = 1e6
-NODES_MAX = 16
+ADDED_NODES_MAX = 16
 BESIDE_MS = 0.25
 """One-way latency between nodes at one place."""
 ROUNDS_MAX = 6
@@ -99,7 +99,7 @@ def busiest(query: PlacedQuery) -> NodeId:
 def capacity(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the predictions for the requested rates and nodes, and for the query as it is."""
     factor = number(options, "rates", 1.0, 1e-6, RATES_MAX)
-    count = int(number(options, "nodes", 0, 0, NODES_MAX))
+    count = int(number(options, "nodes", 0, 0, ADDED_NODES_MAX))
     then, beside = at_rates(query, factor), None
     if count:
         then, beside = with_nodes(then, count)

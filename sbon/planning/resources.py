@@ -24,7 +24,7 @@ from sbon.query.params.source import SourceParams
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import OperatorSpec
 from sbon.query.spans import parse_interval
-from sbon.search.resources import NODES_MAX, Wanted, plan_resources
+from sbon.search.resources import PLAN_NODES_MAX, Wanted, plan_resources
 from sbon.types import OperatorId
 
 FINALISED_NS = 100.0
@@ -187,7 +187,7 @@ def resources(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]:
     except QueryError as problem:
         raise ConfigError(f"max_latency = {text!r} is no time span, write it like 500ms or 2s") from problem
     quantile = number(options, "quantile", 0.0, 0.0, 0.999999)
-    nodes = int(number(options, "nodes", NODES_MAX, 1, NODES_MAX))
+    nodes = int(number(options, "nodes", PLAN_NODES_MAX, 1, PLAN_NODES_MAX))
     hottest = number(options, "hottest", 0.0, 0.0, 1.0)
     job, expected, update = job_of(query, (hottest,) if hottest else ())
     rate = number(options, "rate", expected, 1e-6, 1e15)

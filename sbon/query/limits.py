@@ -27,9 +27,9 @@ IDLE_US_MAX = 30 * 86_400_000_000
 """Longest silence after which a source's watermark follows the clock."""
 COLUMNS_MAX = 10_000
 """Most columns, keys, aggregates or options of one operator."""
-DEPTH_MAX = 200
+EXPRESSION_DEPTH_MAX = 200
 """Most levels of an expression; people write fewer than 20."""
-NODES_MAX = 10_000
+EXPRESSION_NODES_MAX = 10_000
 """Most parts of one expression; the planner stays below a fifth."""
 NODES_TOTAL_MAX = 100_000
 """Most parts of all expressions of one operator."""
@@ -70,10 +70,10 @@ def check_expressions(expressions: Iterable[MaybeExpression]) -> None:
             continue
         nodes, depth = measure(expression)
         total += nodes
-        if nodes > NODES_MAX or depth > DEPTH_MAX or total > NODES_TOTAL_MAX:
+        if nodes > EXPRESSION_NODES_MAX or depth > EXPRESSION_DEPTH_MAX or total > NODES_TOTAL_MAX:
             raise LimitError(
                 f"an expression has {nodes} parts in {depth} levels, all of an operator {total}; "
-                f"expected at most {NODES_MAX} in {DEPTH_MAX}, all {NODES_TOTAL_MAX}"
+                f"expected at most {EXPRESSION_NODES_MAX} in {EXPRESSION_DEPTH_MAX}, all {NODES_TOTAL_MAX}"
             )
 
 

@@ -12,9 +12,9 @@ from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal,
 from sbon.query.functions import FUNCTIONS, MaybeType, common_type, result_type
 from sbon.schema import ColumnType
 
-NODES_MAX = 2_000
+REWRITTEN_NODES_MAX = 2_000
 """Most nodes of an expression, as subqueries that double a value at each level could fill the memory."""
-DEPTH_MAX = 100
+REWRITTEN_DEPTH_MAX = 100
 """Most levels of an expression, as decoders and polars walk it recursively on every host."""
 
 TRUE = Literal(True, ColumnType.BOOL)
@@ -104,12 +104,12 @@ def check_size(expression: Expression) -> Expression:
     Raises
     ------
     QueryError
-        The expression has more than NODES_MAX nodes or DEPTH_MAX levels.
+        The expression has more than REWRITTEN_NODES_MAX nodes or REWRITTEN_DEPTH_MAX levels.
     """
     nodes, depth = measure(expression)
-    if nodes > NODES_MAX or depth > DEPTH_MAX:
+    if nodes > REWRITTEN_NODES_MAX or depth > REWRITTEN_DEPTH_MAX:
         raise QueryError(
-            f"an expression has {nodes} parts in {depth} levels, expected at most {NODES_MAX} in {DEPTH_MAX}",
+            f"an expression has {nodes} parts in {depth} levels, expected at most {REWRITTEN_NODES_MAX} in {REWRITTEN_DEPTH_MAX}",
             hint="split the query, or compute less",
         )
     return expression
@@ -121,7 +121,7 @@ def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expr
     Raises
     ------
     QueryError
-        The result is larger than NODES_MAX or DEPTH_MAX.
+        The result is larger than REWRITTEN_NODES_MAX or REWRITTEN_DEPTH_MAX.
     """
     sizes: dict[str, int] = {}
     total = 0
@@ -130,8 +130,8 @@ def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expr
             if node.name not in sizes:
                 sizes[node.name] = measure(values[node.name])[0]
             total += sizes[node.name]
-        if total > NODES_MAX:
-            raise QueryError(f"an expression grows beyond {NODES_MAX} parts", hint="split the query, or compute less")
+        if total > REWRITTEN_NODES_MAX:
+            raise QueryError(f"an expression grows beyond {REWRITTEN_NODES_MAX} parts", hint="split the query, or compute less")
     return check_size(_substitute(expression, values))
 
 

@@ -14,7 +14,7 @@ PROGRAM_MAX = 4_000
 """Most instructions of a pattern: each variable is one, and A{3} is AAA."""
 REPEATS_MAX = 1_000
 """Greatest number of repetitions in braces."""
-DEPTH_MAX = 50
+PATTERN_DEPTH_MAX = 50
 """Most levels of a pattern."""
 
 
@@ -94,8 +94,8 @@ def check_pattern_depth(pattern: Pattern) -> None:
     LimitError
         The pattern is nested too deep, or a number is out of range.
     """
-    if depth(pattern) > 3 * DEPTH_MAX:
-        raise LimitError(f"a pattern nested more than {3 * DEPTH_MAX} deep")
+    if depth(pattern) > 3 * PATTERN_DEPTH_MAX:
+        raise LimitError(f"a pattern nested more than {3 * PATTERN_DEPTH_MAX} deep")
     for part in walk(pattern):
         if isinstance(part, Repeat):
             most = REPEATS_MAX if part.most is None else part.most

@@ -5,7 +5,18 @@ from itertools import permutations
 from typing import NamedTuple
 
 from sbon.query.dialect import Text
-from sbon.query.row_pattern import DEPTH_MAX, PROGRAM_MAX, REPEATS_MAX, Choice, Excluded, Pattern, Repeat, Sequence, Variable, length
+from sbon.query.row_pattern import (
+    PATTERN_DEPTH_MAX,
+    PROGRAM_MAX,
+    REPEATS_MAX,
+    Choice,
+    Excluded,
+    Pattern,
+    Repeat,
+    Sequence,
+    Variable,
+    length,
+)
 
 PERMUTED_MAX = 5
 """Most parts of PERMUTE, as n parts have n! orders."""
@@ -53,7 +64,7 @@ class PatternReader:
         QueryError
             The pattern cannot be read, or is too long; points at the place.
         """
-        pattern = self._choice(DEPTH_MAX)
+        pattern = self._choice(PATTERN_DEPTH_MAX)
         if self._place < len(self._words):
             word = self._words[self._place]
             raise self._text.error(word.start, f"{word.text} is not expected here in PATTERN", _FORM)
@@ -78,7 +89,7 @@ class PatternReader:
 
     def _choice(self, levels: int) -> Pattern:
         if levels <= 0:
-            raise self._text.error(self._here(), f"PATTERN is nested more than {DEPTH_MAX} deep", "write it flatter")
+            raise self._text.error(self._here(), f"PATTERN is nested more than {PATTERN_DEPTH_MAX} deep", "write it flatter")
         parts, missing = [], False
         while True:
             begin = self._place

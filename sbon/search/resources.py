@@ -21,7 +21,7 @@ from sbon.types import FloatArray
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-NODES_MAX = 100
+PLAN_NODES_MAX = 100
 MARGIN = 0.05
 """Part of the bound that a plan keeps free: the model errs by that much on either side."""
 USE_MAX = 0.95
@@ -53,7 +53,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Share of rows, or windows, that must be in time; None: the mean counts."""
     rate: float | None = None
     """Rows/s; None: the greatest rate that `nodes_max` nodes can carry."""
-    nodes_max: int = NODES_MAX
+    nodes_max: int = PLAN_NODES_MAX
     pace_s: float = 0.005
     polls: bool = False
     """True if updates ask for batches in intervals, too."""

@@ -18,7 +18,7 @@ from sbon_testbed.kernel import in_network_namespace, new_network_namespace
 TUN = Path("/dev/net/tun")
 MTU = 1500
 PREFIX = 16
-NODES_MAX = 400
+NETNS_NODES_MAX = 400
 """Most nodes: the router holds two descriptors for each, and a process may have 1024 descriptors by default."""
 _QUEUE_PACKETS = 2000
 """Most packets that wait in a device until the router reads them: enough for a burst while the router is busy."""

@@ -12,7 +12,7 @@ import msgspec
 
 from sbon.errors import ConfigError, SbonError
 from sbon.types import FloatArray
-from sbon_testbed.netns.devices import NODES_MAX, ip_address, refuse_without_rights
+from sbon_testbed.netns.devices import NETNS_NODES_MAX, ip_address, refuse_without_rights
 from sbon_testbed.netns.lateness import LatenessProbe
 from sbon_testbed.netns.messages import DESCRIPTORS_MAX, Ask, Done, Message, Paths, Report, Setup, receive, send
 from sbon_testbed.simulator.network import NetworkConfig
@@ -43,8 +43,8 @@ class Wan:
     """
 
     def __init__(self, nodes: int, network: NetworkConfig, seed: int, log: Path) -> None:
-        if nodes > NODES_MAX:
-            raise ConfigError(f"nodes = {nodes}, expected at most {NODES_MAX} with backend netns")
+        if nodes > NETNS_NODES_MAX:
+            raise ConfigError(f"nodes = {nodes}, expected at most {NETNS_NODES_MAX} with backend netns")
         refuse_without_rights()
         self.run = os.urandom(3).hex()
         self.nodes = nodes

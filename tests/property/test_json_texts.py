@@ -7,7 +7,7 @@ import duckdb
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbon.json_texts import DEPTH_MAX, elements_of, json_text, kind_of, length_of, part_of, text_of_part
+from sbon.json_texts import JSON_DEPTH_MAX, elements_of, json_text, kind_of, length_of, part_of, text_of_part
 
 NAMES = st.sampled_from(["a", "b", "", "é", 'q"\\', "x y", "\n", "0"])
 VALUES = st.recursive(
@@ -82,7 +82,7 @@ def test_what_is_no_json_is_no_error(text: str, path: list[str | int]) -> None:
 
 
 def test_depth_has_a_bound_and_brackets_in_texts_are_no_depth() -> None:
-    deepest = "[" * DEPTH_MAX + "]" * DEPTH_MAX
+    deepest = "[" * JSON_DEPTH_MAX + "]" * JSON_DEPTH_MAX
     wide = "[" + ",".join(["[]"] * 500) + "]"
     quoted = json.dumps(["[" * 500, '\\"[[' * 100])
 

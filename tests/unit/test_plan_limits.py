@@ -10,11 +10,11 @@ from sbon.errors import UnsupportedError
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
 from sbon.query.limits import (
     COLUMNS_MAX,
-    DEPTH_MAX,
+    EXPRESSION_DEPTH_MAX,
+    EXPRESSION_NODES_MAX,
     IDLE_US_MAX,
     INSTANCES_MAX,
     LIMIT_MAX,
-    NODES_MAX,
     PANES_MAX,
     PRECEDING_MAX,
     SPAN_US_MAX,
@@ -55,8 +55,8 @@ def deep(levels: int) -> Expression:
     return value
 
 
-WIDE = Call("concat", (K,) * (NODES_MAX + 1))
-TOO_LARGE = [deep(DEPTH_MAX + 1), WIDE]
+WIDE = Call("concat", (K,) * (EXPRESSION_NODES_MAX + 1))
+TOO_LARGE = [deep(EXPRESSION_DEPTH_MAX + 1), WIDE]
 SPANS = [0, -1, SPAN_US_MAX + 1, 2**63 - 1]
 LATENESS = [-1, SPAN_US_MAX + 1]
 SLIDES = [0, -5, 2**59 // PANES_MAX - 1, SPAN_US_MAX + 1]
@@ -76,7 +76,7 @@ CASES = {
         },
     ),
     "map": Case(
-        MapParams(deep(DEPTH_MAX - 1), (("k", K),) * COLUMNS_MAX),
+        MapParams(deep(EXPRESSION_DEPTH_MAX - 1), (("k", K),) * COLUMNS_MAX),
         {"predicate": TOO_LARGE, "columns": [(("k", K),) * MANY, *((("k", value),) for value in TOO_LARGE), (("k", deep(100)),) * 1_000]},
     ),
     "window": Case(

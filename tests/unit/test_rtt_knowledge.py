@@ -9,7 +9,7 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate
 from sbon.cost_space.localiser import Localiser
 from sbon.optimiser.config import OptimiserConfig
-from sbon.optimiser.knowledge import AGE_S_MAX, NODES_MAX, RTTS_MAX, RttKnowledge, rtt_matrix_ms
+from sbon.optimiser.knowledge import AGE_S_MAX, REMEMBERED_NODES_MAX, RTTS_MAX, RttKnowledge, rtt_matrix_ms
 from sbon.optimiser.local import LocalOptimiser
 from sbon.optimiser.multicast import MulticastOptimiser
 from sbon.optimiser.views import Branch, Neighbour, OperatorView, SourceView
@@ -49,7 +49,7 @@ def test_nonsense_is_counted_and_left_out(rtt_ms, age_s):
 def test_memory_is_bounded_and_old_news_is_forgotten():
     knowledge = RttKnowledge()
     assert knowledge.heard("a", [(f"n{i}", 5.0, 0.0) for i in range(RTTS_MAX + 7)], now=0.0) == 7
-    for index in range(NODES_MAX):
+    for index in range(REMEMBERED_NODES_MAX):
         knowledge.heard(f"m{index}", [("x", 5.0, AGE_S_MAX - 10.0)], now=0.0)
 
     assert knowledge.remembered(["a"], 0.0) == {"a": {}}
