@@ -14,7 +14,7 @@ from sbon.addresses import format_address
 from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedError
 from sbon.execution.crossing import cross, cut, given_before, retire, uncut
 from sbon.execution.life import State
-from sbon.execution.refeeding import refeed, replaced
+from sbon.execution.link_replacement import refeed, replaced
 from sbon.execution.renewing import renew
 from sbon.links.frames import Data
 from sbon.peers.connection import Connection

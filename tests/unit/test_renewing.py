@@ -11,7 +11,7 @@ from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
-from sbon.execution.refeeding import refeed
+from sbon.execution.link_replacement import refeed
 from sbon.execution.renewing import renew
 from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
