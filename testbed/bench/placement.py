@@ -28,7 +28,7 @@ CLUSTERS = 200
 CLUSTER_SPREAD_MS = 60.0
 NODE_SPREAD_MS = 12.0
 HEIGHT_MS_MEAN = 3.0
-WORLD_NODES_MAX = 5_000_000
+NODES_MAX = 5_000_000
 SITES = 5_000
 """Number of nodes among which producers and consumers are drawn."""
 
@@ -41,7 +41,7 @@ def measure(nodes: int, operators: int, queries: int, seed: int, *, progress: bo
     UsageError
         A number is out of range.
     """
-    for name, value, least, most in (("nodes", nodes, 2, WORLD_NODES_MAX), ("operators", operators, 1, 64), ("queries", queries, 1, 1_000_000)):
+    for name, value, least, most in (("nodes", nodes, 2, NODES_MAX), ("operators", operators, 1, 64), ("queries", queries, 1, 1_000_000)):
         if not least <= value <= most:
             raise UsageError(f"--{name} {value}, expected {least} to {most}")
     report = Progress(progress)
