@@ -33,8 +33,8 @@ def source_of(host: str) -> str:
     return str(ipaddress.ip_network((address, _IPV6_PREFIX_BITS), strict=False).network_address)
 
 
-class Places(Generic[K]):
-    """Places by holder and source, oldest first.
+class FairSlots(Generic[K]):
+    """Places by holder and source, oldest first; a source with many makes room for others.
 
     Parameters
     ----------

@@ -9,14 +9,14 @@ further than the agents that its inventor sent it to.
                          v
                       dropped (it may be told again)
 
-The number of waiting names is limited, for each teller and in total (`sbon.admission.Places`): new names displace the oldest.
+The number of waiting names is limited, for each teller and in total (`sbon.admission.FairSlots`): new names displace the oldest.
 """
 
 from collections import Counter
 
 import msgspec
 
-from sbon.admission import Places
+from sbon.admission import FairSlots
 from sbon.membership.actions import Action, PushPull
 from sbon.membership.config import MembershipConfig
 from sbon.membership.incarnations import TOLD_MAX
@@ -49,7 +49,7 @@ class Introductions:
         self.has_overflowed = False
         """True if names have been displaced since this was last set to False, because there were too many."""
         self._counters = counters
-        self._places: Places[NodeId] = Places(config.introductions_max, config.introductions_per_teller_max)
+        self._places: FairSlots[NodeId] = FairSlots(config.introductions_max, config.introductions_per_teller_max)
         self._queues: dict[NodeId, dict[NodeId, None]] = {}
         self._asked: set[NodeId] = set()  # counted and looked up, never iterated
 

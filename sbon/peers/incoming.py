@@ -2,7 +2,7 @@
 
 import structlog
 
-from sbon.admission import LineLimit, Places, source_of
+from sbon.admission import FairSlots, LineLimit, source_of
 from sbon.peer_settings import PeerConfig
 from sbon.peers.connection import Connection
 from sbon.ports import Network
@@ -21,8 +21,8 @@ class Incoming:
 
     def __init__(self, host: Network, config: PeerConfig, complaints: LineLimit, counters: dict[str, int]) -> None:
         self._host, self._complaints, self._counters = host, complaints, counters
-        self._handshaking: Places[Connection] = Places(config.handshaking_max, config.handshaking_per_source_max)
-        self._established: Places[Connection] = Places(config.incoming_max, config.incoming_max)
+        self._handshaking: FairSlots[Connection] = FairSlots(config.handshaking_max, config.handshaking_per_source_max)
+        self._established: FairSlots[Connection] = FairSlots(config.incoming_max, config.incoming_max)
 
     def __len__(self) -> int:
         """Number of established connections."""
@@ -42,7 +42,7 @@ class Incoming:
         self._handshaking.leave(connection)
         self._established.leave(connection)
 
-    def _enter(self, places: Places[Connection], connection: Connection, kind: str) -> None:
+    def _enter(self, places: FairSlots[Connection], connection: Connection, kind: str) -> None:
         """Gives a connection a place, and closes the connection that it displaces, if any."""
         displaced = places.enter(connection, source_of(connection.address[0]))
         if displaced is None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon.admission import LineLimit, Places, source_of
+from sbon.admission import FairSlots, LineLimit, source_of
 
 
 @pytest.mark.parametrize(
@@ -21,20 +21,20 @@ def test_a_source_is_what_one_party_has_for_itself(host, source):
 
 
 def test_a_source_that_holds_its_share_displaces_its_own_oldest():
-    places = Places(total_max=10, per_source_max=2)
+    places = FairSlots(total_max=10, per_source_max=2)
     assert [places.enter(key, "x") for key in "abcd"] == [None, None, "a", "b"]
     assert places.enter("e", "y") is None
     assert len(places) == 3
 
 
 def test_a_source_that_holds_its_share_displaces_nobody_else():
-    places = Places(total_max=10, per_source_max=2)
+    places = FairSlots(total_max=10, per_source_max=2)
     assert [places.enter(key, source) for key, source in (("y1", "y"), ("x1", "x"), ("x2", "x"))] == [None, None, None]
     assert places.enter("x3", "x") == "x1"
 
 
 def test_when_all_are_taken_the_oldest_of_whoever_holds_most_goes():
-    places = Places(total_max=4, per_source_max=3)
+    places = FairSlots(total_max=4, per_source_max=3)
     for key, source in (("y1", "y"), ("x1", "x"), ("x2", "x"), ("x3", "x")):
         assert places.enter(key, source) is None
     assert places.enter("z1", "z") == "x1"
@@ -43,7 +43,7 @@ def test_when_all_are_taken_the_oldest_of_whoever_holds_most_goes():
 
 
 def test_whoever_has_left_frees_its_place_once():
-    places = Places(total_max=2, per_source_max=2)
+    places = FairSlots(total_max=2, per_source_max=2)
     places.enter("a", "x")
     places.enter("b", "x")
     places.leave("a")
