@@ -32,7 +32,7 @@ KEPT_BYTES_MAX = 1 << 20
 FORMAT = 1
 
 
-class Place(msgspec.Struct, frozen=True):
+class ReadPosition(msgspec.Struct, frozen=True):
     """A place in a file, after a row."""
 
     begin: int
@@ -52,7 +52,7 @@ class Kept(msgspec.Struct, frozen=True):
     format: int
     operator: OperatorId
     position: FilePosition
-    place: Place
+    place: ReadPosition
     stamp: tuple[int, ...]
     """Numbers that change when the file does (`FileReader.stamp`)."""
     check: str
@@ -99,7 +99,9 @@ class Positions:
         found = self._known.get(operator)
         return found if found is not None and found.position.rows == rows else None
 
-    def keep(self, operator: OperatorId, link: LinkId, rows: int, made: tuple[int, ...], place: Place, seen: Callable[[], Seen]) -> None:
+    def keep(
+        self, operator: OperatorId, link: LinkId, rows: int, made: tuple[int, ...], place: ReadPosition, seen: Callable[[], Seen]
+    ) -> None:
         """Schedules the writing of a position, which replaces an earlier one.
 
         Parameters
@@ -202,7 +204,7 @@ class Reader(Protocol):
         """Returns a hash of the file's beginning and of the bytes before `begin`."""
 
 
-class Places:
+class FileProgress:
     """Tracks the place of one source in its file: reports it to the engine, keeps positions, and lets the source begin at one.
 
     Parameters
@@ -276,15 +278,15 @@ class Places:
             self._begin, self._given, self._before = begin, skipped, self._misfits.told()
         return skipped
 
-    def behind(self, rows: int) -> Place | None:
+    def behind(self, rows: int) -> ReadPosition | None:
         """Returns the place after the next `rows` rows of the part, which are being given out; None if positions are not kept."""
         if not self._stamp:
             return None
         self._given += rows
         origin_us = None if self._pace is None else self._pace.origin_us
-        return Place(self._begin, self._given, self._watermark.us, origin_us, self._before)
+        return ReadPosition(self._begin, self._given, self._watermark.us, origin_us, self._before)
 
-    def keep(self, place: Place, link: LinkId, rows: int, made: tuple[int, ...]) -> None:
+    def keep(self, place: ReadPosition, link: LinkId, rows: int, made: tuple[int, ...]) -> None:
         """Keeps a position, because all rows up to it have been processed."""
         reader, stamp = self._reader, self._stamp
 

@@ -38,7 +38,7 @@ from sbon.query.params.source import SourceParams
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.file_reader import FileReader, Part
 from sbon_agent.connectors.opening import path_of
-from sbon_agent.positions import Places
+from sbon_agent.positions import FileProgress
 
 PARTS_AHEAD_MAX = 4
 """Most parts that are being decoded or wait, besides the part that is being given out."""
@@ -90,7 +90,7 @@ class FileSource:
         self.sample = self.reader.sample
         self._host = context.host
         self._watermark = Watermark(params)
-        self.places = Places(context, self.reader, self._watermark, self._pace, self.misfits, can_begin_behind=not zipped)
+        self.places = FileProgress(context, self.reader, self._watermark, self._pace, self.misfits, can_begin_behind=not zipped)
         self._ready: Callable[[], None] | None = None
         self._chunk: pl.DataFrame | None = None
         """Rows of the part that is being given out."""

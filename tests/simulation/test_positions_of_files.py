@@ -16,7 +16,7 @@ from sbon.supervision.account import Account
 from sbon_agent.connectors import file_blocks
 from sbon_agent.connectors.file_reader import FileReader
 from sbon_agent.node import Agent
-from sbon_agent.positions import Places
+from sbon_agent.positions import FileProgress
 from sbon_testbed.leftovers import run_directory
 from sbon_testbed.simulator.harness import World
 from tests.crash_stories import HOME, SETTINGS, UNNEST, finish, read_files, write_file, written
@@ -39,13 +39,13 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Yields the row numbers at which sources have restarted."""
     found: list[int] = []
-    before = Places.begin_behind
+    before = FileProgress.begin_behind
 
-    def begin_behind(source: Places, rows: int) -> None:
+    def begin_behind(source: FileProgress, rows: int) -> None:
         before(source, rows)
         found.append(rows)
 
-    monkeypatch.setattr(Places, "begin_behind", begin_behind)
+    monkeypatch.setattr(FileProgress, "begin_behind", begin_behind)
     return found
 
 
