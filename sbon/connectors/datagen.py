@@ -35,7 +35,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from sbon.connectors.fields import Chance, Column, Index, Place, build_column, node_seed
+from sbon.connectors.fields import Chance, Column, Index, NodeWithLabels, build_column, node_seed
 from sbon.connectors.interface import BATCH_ROWS_MAX, Polled
 from sbon.connectors.watermark import Watermark
 from sbon.operators.times import parse_time
@@ -56,7 +56,7 @@ class DatagenSource:
     threaded = True
     dropped_rows = 0
 
-    def __init__(self, params: SourceParams, context: Place) -> None:
+    def __init__(self, params: SourceParams, context: NodeWithLabels) -> None:
         options = Options(f"source {params.name}", params.connector, params.options)
         self._params = params
         self._rate = self._read_rate(options)

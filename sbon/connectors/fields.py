@@ -29,7 +29,7 @@ Column: TypeAlias = Callable[[int, int], pl.Series]
 """Takes the number of the first row and the number of rows; returns their values."""
 
 
-class Place(Protocol):
+class NodeWithLabels(Protocol):
     """The node that makes the rows, with its labels."""
 
     @property
@@ -96,7 +96,7 @@ class Chance:
         return numbers
 
 
-def build_column(field: Field, options: Options, seed: int, context: Place) -> Column | None:
+def build_column(field: Field, options: Options, seed: int, context: NodeWithLabels) -> Column | None:
     """Makes a column as the options say; returns None for times, which are the event time.
 
     Raises
@@ -137,7 +137,7 @@ def _chance(field: Field, seed: int) -> Chance:
     return Chance(seed, f"column/{field.name}")
 
 
-def _random(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
+def _random(field: Field, prefix: str, options: Options, seed: int, context: NodeWithLabels) -> Column:
     chance = _chance(field, seed)
     if field.type is ColumnType.BOOL:
         probability = options.number(prefix + "probability", 0.5, 0.0, 1.0)
@@ -172,7 +172,7 @@ def _between(chance: FloatArray, low: float, high: float) -> FloatArray:
     return chance
 
 
-def _sequence(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
+def _sequence(field: Field, prefix: str, options: Options, seed: int, context: NodeWithLabels) -> Column:
     modulo = options.integer(prefix + "modulo", 0, 0, 2**62)
 
     def index(first: int, rows: int) -> Index:
@@ -198,7 +198,7 @@ def _prefixed(prefix: str, numbers: pl.Series) -> pl.Series:
     return pl.select(pl.concat_str([pl.lit(prefix), numbers.cast(pl.String)])).to_series()
 
 
-def _normal(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
+def _normal(field: Field, prefix: str, options: Options, seed: int, context: NodeWithLabels) -> Column:
     chance, angle = _chance(field, seed), Chance(seed, f"angle/{field.name}")
     mean = options.number(prefix + "mean", 0.0, -1e15, 1e15)
     stddev = options.number(prefix + "stddev", 1.0, 0.0, 1e15)
@@ -212,7 +212,7 @@ def _normal(field: Field, prefix: str, options: Options, seed: int, context: Pla
     return values
 
 
-def _zipf(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
+def _zipf(field: Field, prefix: str, options: Options, seed: int, context: NodeWithLabels) -> Column:
     chance = _chance(field, seed)
     count = options.integer(prefix + "count", 100, 1, COUNT_MAX)
     exponent = options.number(prefix + "exponent", 1.0, 0.0, 20.0)
@@ -257,7 +257,7 @@ class Ranks:
         return ranks
 
 
-def _choice(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
+def _choice(field: Field, prefix: str, options: Options, seed: int, context: NodeWithLabels) -> Column:
     chance = _chance(field, seed)
     words = options.words(prefix + "values")
     if not words or len(words) > COUNT_MAX:
@@ -291,16 +291,16 @@ def _parsed(field: Field, prefix: str, options: Options, words: list[str]) -> li
     return words
 
 
-def _node(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
+def _node(field: Field, prefix: str, options: Options, seed: int, context: NodeWithLabels) -> Column:
     return lambda first, rows: pl.repeat(context.node, rows, dtype=pl.String(), eager=True)
 
 
-def _label(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
+def _label(field: Field, prefix: str, options: Options, seed: int, context: NodeWithLabels) -> Column:
     value = context.labels.get(options.required(prefix + "label", "region"))
     return lambda first, rows: pl.repeat(value, rows, dtype=pl.String(), eager=True)
 
 
-_BUILDERS: dict[str, Callable[[Field, str, Options, int, Place], Column]] = {
+_BUILDERS: dict[str, Callable[[Field, str, Options, int, NodeWithLabels], Column]] = {
     "random": _random,
     "sequence": _sequence,
     "normal": _normal,

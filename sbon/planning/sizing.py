@@ -22,7 +22,7 @@ from sbon.cost.stages import Cluster, Job, Settings, saturation_rate
 from sbon.planning.latency_bound import network_s
 from sbon.planning.resources import stages_of
 from sbon.planning.samples import known_shares
-from sbon.planning.window_sizing import Place, is_by_window, sized_by_window
+from sbon.planning.window_sizing import InstanceRoom, is_by_window, sized_by_window
 from sbon.query.estimate import Rate, estimate
 from sbon.query.instances import resting_on
 from sbon.query.limits import INSTANCES_MAX
@@ -228,10 +228,10 @@ def _clusters(query: PlacedQuery, used: float) -> Iterator[tuple[int, int, Clust
         yield hosts, max(1, min(cores, INSTANCES_MAX // hosts)), cluster
 
 
-def _places(query: PlacedQuery, used: float) -> list[Place]:
+def _places(query: PlacedQuery, used: float) -> list[InstanceRoom]:
     """Returns the numbers of instances that there is room for."""
     return [
-        Place(count * hosts, hosts, cluster.speed, cluster.propagation_s)
+        InstanceRoom(count * hosts, hosts, cluster.speed, cluster.propagation_s)
         for hosts, most, cluster in _clusters(query, used)
         for count in range(1, most + 1)
     ]

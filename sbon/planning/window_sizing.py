@@ -24,7 +24,7 @@ OUTLASTS = 0.1
 _HALVINGS = 12
 
 
-class Place(NamedTuple):
+class InstanceRoom(NamedTuple):
     """Room for instances on some nodes."""
 
     number: int
@@ -46,7 +46,7 @@ class ByWindow(NamedTuple):
 
 class _Option(NamedTuple):
     dealt: Dealt
-    place: Place
+    place: InstanceRoom
 
 
 def is_by_window(query: PlacedQuery, sizing: Sizing) -> bool:
@@ -55,7 +55,7 @@ def is_by_window(query: PlacedQuery, sizing: Sizing) -> bool:
 
 
 def sized_by_window(
-    query: PlacedQuery, sizing: Sizing, job: Job, rows_per_s: float, bound_s: float | None, places: Sequence[Place], room: float
+    query: PlacedQuery, sizing: Sizing, job: Job, rows_per_s: float, bound_s: float | None, places: Sequence[InstanceRoom], room: float
 ) -> ByWindow:
     """Returns the number of instances and the turns with the fewest copies of a row.
 
@@ -122,7 +122,7 @@ def _turns(params: MatchParams, given_us: int, instances: int, bound_s: float | 
     return [one for one in tried if one.turn_s * 1e6 <= SPAN_US_MAX]
 
 
-def _left_s(bound_s: float | None, pace_s: float, place: Place) -> float | None:
+def _left_s(bound_s: float | None, pace_s: float, place: InstanceRoom) -> float | None:
     """Returns what is left of the bound for an instance: a row waits up to a pace for its batch, and for the batch's other rows."""
     return None if bound_s is None or bound_s <= 0 else bound_s - 2 * pace_s - 2 * place.propagation_s
 
