@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from sbon.dealing.books import Books, Setting
 from sbon.dealing.forecast import Course, Steady
+from sbon.dealing.instance_records import InstanceRecords, Setting
 from sbon.dealing.last import Last
 from sbon.dealing.replay import Candidate, Replaying
 from sbon.dealing.turns import INTERVALS, Turns
@@ -26,23 +26,23 @@ CHANCES_OF_LAST = (1e-3, 1e-5)
 def turns(chance: float, bolder: str = "") -> Candidate:
     """Returns the candidate that deals in turn."""
 
-    def make(setting: Setting, books: Books) -> Turns:
-        return Turns(setting, books, Course(setting, intervals=INTERVALS), chance=chance)
+    def make(setting: Setting, records: InstanceRecords) -> Turns:
+        return Turns(setting, records, Course(setting, intervals=INTERVALS), chance=chance)
 
     return Candidate(f"turns {chance:g}", make, bolder)
 
 
 def last(chance: float, bolder: str = "") -> Candidate:
     """Returns the candidate that deals to the instance that closes last."""
-    return Candidate(f"last {chance:g}", lambda setting, books: Last(setting, books, Steady(setting), chance=chance), bolder)
+    return Candidate(f"last {chance:g}", lambda setting, records: Last(setting, records, Steady(setting), chance=chance), bolder)
 
 
-def best_by_replay(setting: Setting, books: Books) -> Replaying:
+def best_by_replay(setting: Setting, records: InstanceRecords) -> Replaying:
     """Returns the dealer that chooses between these candidates by replay."""
     share = setting.bound_s / setting.scope_s
     in_turn = _by_risk(turns, CHANCES_OF_TURNS) if share < BEYOND else ()
     to_last = _by_risk(last, CHANCES_OF_LAST) if share >= TINY else ()
-    return Replaying(setting, books, to_last + in_turn if share >= OUTLASTS else in_turn + to_last)
+    return Replaying(setting, records, to_last + in_turn if share >= OUTLASTS else in_turn + to_last)
 
 
 def _by_risk(make: Callable[[float, str], Candidate], chances: tuple[float, float]) -> tuple[Candidate, ...]:

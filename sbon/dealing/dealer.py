@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from sbon.dealing.books import Books, Setting
+from sbon.dealing.instance_records import InstanceRecords, Setting
 
 
 class Dealer(Protocol):
@@ -23,8 +23,8 @@ class Silent:
 
     needs_queues = False
 
-    def __init__(self, setting: Setting, books: Books) -> None:
-        self.setting, self.books = setting, books
+    def __init__(self, setting: Setting, records: InstanceRecords) -> None:
+        self.setting, self.records = setting, records
 
     def arrived(self, at_s: float, kind: int) -> None:
         """Ignores the row."""
@@ -59,14 +59,14 @@ class Reactive(Silent):
 
     needs_queues = True
 
-    def __init__(self, setting: Setting, books: Books, threshold_s: float) -> None:
-        super().__init__(setting, books)
+    def __init__(self, setting: Setting, records: InstanceRecords, threshold_s: float) -> None:
+        super().__init__(setting, records)
         self.threshold_s = threshold_s
         self._current = 0
 
     def deal(self, at_s: float, closes_s: float) -> int:
         """Returns the current instance, or the next one if the current is late."""
-        self.books.settle(at_s)
-        if self.books.of[self._current].latency_s > self.threshold_s:
+        self.records.settle(at_s)
+        if self.records.of[self._current].latency_s > self.threshold_s:
             self._current = (self._current + 1) % self.setting.instances
         return self._current

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sbon.dealing.books import Setting
+from sbon.dealing.instance_records import Setting
 from sbon.types import FloatArray
 
 PAST_MAX = 4096

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sbon.cost.overlap import OverlapLaw
-from sbon.dealing.books import Book, Books, Setting
 from sbon.dealing.dealer import Silent
 from sbon.dealing.forecast import Steady
+from sbon.dealing.instance_records import InstanceRecord, InstanceRecords, Setting
 from sbon.dealing.tail import THETAS, SteadyTails, allowed, log_tails
 from sbon.types import FloatArray
 
@@ -31,8 +31,8 @@ class Last(Silent):
     chance : greatest probability that any row in the scope of a window is late
     """
 
-    def __init__(self, setting: Setting, books: Books, forecaster: Steady, *, chance: float = 1e-3) -> None:
-        super().__init__(setting, books)
+    def __init__(self, setting: Setting, records: InstanceRecords, forecaster: Steady, *, chance: float = 1e-3) -> None:
+        super().__init__(setting, records)
         self.forecaster = forecaster
         self._limit = allowed(1.0, chance)
         self._counted = np.array(setting.counted)
@@ -54,22 +54,22 @@ class Last(Silent):
     def deal(self, at_s: float, closes_s: float) -> int:
         """Returns the instance that closes last, of those that keep the bound; if none does, the one least likely to be late."""
         width_s = (closes_s - at_s) / INTERVALS
-        books, rates = self.books.of, self.forecaster.rates(at_s)
-        law = self.books.learn(at_s)
+        records, rates = self.records.of, self.forecaster.rates(at_s)
+        law = self.records.learn(at_s)
         if law is None:
-            return min(range(len(books)), key=lambda one: (books[one].open, books[one].backlog_s(at_s)))
+            return min(range(len(records)), key=lambda one: (records[one].open, records[one].backlog_s(at_s)))
         self._take(law)
         kept, steady = -1, self._steady
         doubtful: list[int] = []
         hopeless: list[int] = []
-        for _, _, number in sorted([(-book.until_s, book.backlog_s(at_s), number) for number, book in enumerate(books)]):
-            book = books[number]
+        for _, _, number in sorted([(-record.until_s, record.backlog_s(at_s), number) for number, record in enumerate(records)]):
+            record = records[number]
             if steady is not None:
-                begun_s = self._begun_s(law, book, at_s)
+                begun_s = self._begun_s(law, record, at_s)
                 if begun_s > steady.hopeless_s:
                     hopeless.append(number)
                     continue
-                if steady.keeps(self._theta, rates, _drops(book, at_s, width_s), width_s, begun_s):
+                if steady.keeps(self._theta, rates, _drops(record, at_s, width_s), width_s, begun_s):
                     kept = number
                     break
             doubtful.append(number)
@@ -77,39 +77,39 @@ class Last(Silent):
         least, best = math.inf, kept
         some = [doubtful, hopeless if kept < 0 else []] if steady is not None else [doubtful[:1], doubtful[1:]]
         for numbers in filter(None, some):
-            for number, tail in zip(numbers, self.tails(law, [books[one] for one in numbers], at_s, width_s), strict=True):
+            for number, tail in zip(numbers, self.tails(law, [records[one] for one in numbers], at_s, width_s), strict=True):
                 if tail <= self._limit:
                     return number
                 if kept < 0 and tail < least:
                     least, best = tail, number
         return best
 
-    def tails(self, law: OverlapLaw, books: Sequence[Book], now: float, width_s: float) -> list[float]:
+    def tails(self, law: OverlapLaw, records: Sequence[InstanceRecord], now: float, width_s: float) -> list[float]:
         """Returns for each instance a bound on the logarithm of the probability that a row is late there if it gets the window."""
         self._take(law)
-        begun_s = [self._begun_s(law, book, now) for book in books]
+        begun_s = [self._begun_s(law, record, now) for record in records]
         if self._steady is not None:
-            drops = [_drops(book, now, width_s) for book in books]
+            drops = [_drops(record, now, width_s) for record in records]
             tails = self._steady.tails(self.forecaster.rates(now), drops, width_s, begun_s)
         else:
             rates = self.forecaster.upper(now, width_s, INTERVALS)
-            tails = log_tails(rates, self._in_windows(books, rates, now, width_s), width_s, np.array(begun_s), self.setting.bound_s)
+            tails = log_tails(rates, self._in_windows(records, rates, now, width_s), width_s, np.array(begun_s), self.setting.bound_s)
         found: list[float] = np.minimum.reduce(tails, axis=0).max(axis=-1).tolist()
         kept = next((number for number, tail in enumerate(found) if tail <= self._limit), None)
         if kept is not None:
             self._theta = int(np.maximum.reduce(tails[:, kept], axis=-1).argmin())
         return found
 
-    def _in_windows(self, books: Sequence[Book], rates: FloatArray, now: float, width_s: float) -> FloatArray:
+    def _in_windows(self, records: Sequence[InstanceRecord], rates: FloatArray, now: float, width_s: float) -> FloatArray:
         """Returns the cost of a row of each kind at each instance in each interval, by the rows that its windows will have seen then."""
         rows_s, windows_s, pairs_s = self._costs
-        middles, costs = now + width_s * _MIDDLES, np.empty((len(rows_s), len(books), INTERVALS))
+        middles, costs = now + width_s * _MIDDLES, np.empty((len(rows_s), len(records), INTERVALS))
         come = rates[self._counted].sum(axis=0)
-        for number, book in enumerate(books):
-            is_open = np.array(book.closes_s)[:, None] >= middles
+        for number, record in enumerate(records):
+            is_open = np.array(record.closes_s)[:, None] >= middles
             windows = 1.0 + is_open.sum(axis=0)
-            marks = self.books.seen + np.array(book.marks_of) @ is_open
-            costs[:, number] = rows_s + windows_s * windows + pairs_s * (windows * (self.books.seen + np.cumsum(come) * width_s) - marks)
+            marks = self.records.seen + np.array(record.marks_of) @ is_open
+            costs[:, number] = rows_s + windows_s * windows + pairs_s * (windows * (self.records.seen + np.cumsum(come) * width_s) - marks)
         return costs
 
     def _take(self, law: OverlapLaw) -> None:
@@ -123,16 +123,16 @@ class Last(Silent):
             self._steady = SteadyTails(kinds, self.setting.bound_s, INTERVALS, self._limit)
         self._opening_s = {}
 
-    def _begun_s(self, law: OverlapLaw, book: Book, now: float) -> float:
+    def _begun_s(self, law: OverlapLaw, record: InstanceRecord, now: float) -> float:
         """Returns the work that waits at an instance, with the row that opens the window, taken as the dearest kind that can."""
-        found = self._opening_s.get(book.open) if self._steady is not None else None
+        found = self._opening_s.get(record.open) if self._steady is not None else None
         if found is None:
-            pairs = book.pairs(self.books.seen)
-            found = max(law.kinds[kind].cost_s(True, book.open + 1, pairs) for kind in self._opening)
-            self._opening_s[book.open] = found
-        return book.backlog_s(now) + found
+            pairs = record.pairs(self.records.seen)
+            found = max(law.kinds[kind].cost_s(True, record.open + 1, pairs) for kind in self._opening)
+            self._opening_s[record.open] = found
+        return record.backlog_s(now) + found
 
 
-def _drops(book: Book, now: float, width_s: float) -> list[int]:
+def _drops(record: InstanceRecord, now: float, width_s: float) -> list[int]:
     """Returns, in order, the interval from which on each open window counts as closed: it is closed at the interval's middle."""
-    return [min(INTERVALS, max(0, int((one - now) / width_s + 0.5))) for one in sorted(book.closes_s)]
+    return [min(INTERVALS, max(0, int((one - now) / width_s + 0.5))) for one in sorted(record.closes_s)]

@@ -10,8 +10,8 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from sbon.dealing.books import Books, Setting
 from sbon.dealing.gains import Bins, binned, gains, mean_overlap, queueing_peak, t_count
+from sbon.dealing.instance_records import InstanceRecords, Setting
 
 
 class Batch(StrEnum):
@@ -66,8 +66,8 @@ class Model:
 
     needs_queues = True
 
-    def __init__(self, setting: Setting, books: Books, options: ModelOptions | None = None) -> None:
-        self.setting, self.books = setting, books
+    def __init__(self, setting: Setting, records: InstanceRecords, options: ModelOptions | None = None) -> None:
+        self.setting, self.records = setting, records
         self.options = options or ModelOptions()
         kinds = len(setting.opens)
         self._current = 0
@@ -96,11 +96,11 @@ class Model:
     def _monitor(self, now: float) -> None:
         """Makes statistics of the monitored gaps, kinds and costs."""
         options, kinds = self.options, len(self.setting.opens)
-        self.books.settle(now)
+        self.records.settle(now)
         samples: list[list[tuple[float, int]]] = [[] for _ in range(kinds)]
         sums = [[0.0, 0.0, 0.0] for _ in range(kinds)]
-        while self.books.finished:
-            row = self.books.finished.popleft()
+        while self.records.finished:
+            row = self.records.finished.popleft()
             each = row.cost_s / row.windows
             square = each * each
             if row.pairs > 0 and row.spread > 0:
@@ -153,13 +153,13 @@ class Model:
 
     def predict(self, now: float, scope_s: float) -> float:
         """Returns the operational peak in s if the window goes to the current instance."""
-        seen, options, book = self._statistics, self.options, self.books.of[self._current]
+        seen, options, record = self._statistics, self.options, self.records.of[self._current]
         assert seen is not None
-        self.books.settle(now)
+        self.records.settle(now)
         if options.batch is Batch.OPEN:
-            windows = book.open + 1
+            windows = record.open + 1
         else:
-            windows = 1 + sum(1 for one in book.windows if one.opened_s >= self._since_s)
+            windows = 1 + sum(1 for one in record.windows if one.opened_s >= self._since_s)
         overlap = mean_overlap(windows, scope_s, seen.shift_s)
         bias = options.gap_bias * seen.gaps.deviation
         gap = max(seen.gaps.mean - bias, seen.gaps.mean / options.rows_most) if options.biases_rows else seen.gaps.mean
@@ -171,7 +171,7 @@ class Model:
             counts += [rows * share * weight for weight in weights]
         gaps_s = [max(one - bias, options.gap_least_s * seen.gaps.mean) for one in seen.gaps.means.tolist()]
         negative, positive = gains(costs, counts, gaps_s, [rows * weight for weight in seen.gaps.weights.tolist()])
-        begun = sum(row.windows * seen.plain_costs[row.kind] for row in book.waiting)
+        begun = sum(row.windows * seen.plain_costs[row.kind] for row in record.waiting)
         dearest = max(max(means) for means, _ in seen.costs)
         peak = queueing_peak(begun, negative, positive, seen.alpha) + overlap * dearest
         self.predicted = (negative, positive, begun, peak)

@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 
 from sbon.cost.overlap import OverlapLaw
-from sbon.dealing.books import Books, Finished, Setting, Window
 from sbon.dealing.dealer import Dealer, Silent
+from sbon.dealing.instance_records import Finished, InstanceRecords, Setting, Window
 from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
 
-MakeDealer = Callable[[Setting, Books], Dealer]
+MakeDealer = Callable[[Setting, InstanceRecords], Dealer]
 Clock = Callable[[], float]
 SAMPLED = 8
 """The cost of one row in this many is reported to dealers that do not need queues."""
@@ -84,15 +84,15 @@ def replay(
     Parameters
     ----------
     law : what rows cost
-    make : makes the dealer for its setting and books
+    make : makes the dealer for its setting and records
     clock : times the decisions
     seen : called for each copy of a row: number of the row, instance, when it is finished, cost
     beaten : late and sent copies of another outcome. The replay stops when it is sure to be worse; `rows_sent` is then the least number
         that it would have sent
     from_s : rows before this instant only warm up; they are not counted
     """
-    books = Books(setting)
-    dealer = make(setting, books)
+    records = InstanceRecords(setting)
+    dealer = make(setting, records)
     costs = [(one.row_s, one.opening_s, one.window_s, one.pair_s) for one in law.kinds]
     pending: deque[tuple[Window, int]] = deque()
     sent = [0] * len(costs)
@@ -108,7 +108,7 @@ def replay(
             break
         while pending and pending[0][0].closes_s < at_s:
             window, owner = pending.popleft()
-            books.of[owner].closed(window)
+            records.of[owner].closed(window)
         dealer.arrived(at_s, kind)
         mine = -1
         if closes_s:
@@ -116,21 +116,21 @@ def replay(
             mine = dealer.deal(at_s, closes_s)
             spent += clock() - began
             decisions += 1
-            window = Window(at_s, closes_s, books.seen)
-            books.of[mine].opened(window)
+            window = Window(at_s, closes_s, records.seen)
+            records.of[mine].opened(window)
             pending.append((window, mine))
         row_s, opening_s, window_s, pair_s = costs[kind]
         keeps = keeps_all or not place % SAMPLED
-        for number, book in enumerate(books.of):
-            count = book.open
+        for number, record in enumerate(records.of):
+            count = record.open
             if not count:
                 continue
-            pairs = book.pairs(books.seen)
+            pairs = record.pairs(records.seen)
             is_opening = number == mine
             cost = row_s + pair_s * pairs + (opening_s + window_s * (count - 1) if is_opening else window_s * count)
-            begins = book.busy_until_s
+            begins = record.busy_until_s
             done = (begins if begins > at_s else at_s) + cost
-            book.busy_until_s = done
+            record.busy_until_s = done
             latency = done - at_s
             if at_s < from_s:
                 latency = 0.0
@@ -141,11 +141,11 @@ def replay(
             if latency > peak:
                 peak = latency
             if keeps:
-                book.waiting.append(Finished(done, at_s, kind, is_opening, count, pairs, book.spread(books.seen), cost))
+                record.waiting.append(Finished(done, at_s, kind, is_opening, count, pairs, record.spread(records.seen), cost))
             if seen is not None:
                 seen(place, number, done, cost)
         if law.counted[kind]:
-            books.seen += 1
+            records.seen += 1
     return Outcome(len(trace.at_s), sum(sent) + rest, tuple(sent), peak, over, decisions, spent)
 
 
@@ -180,11 +180,17 @@ class Replaying(Silent):
     """
 
     def __init__(
-        self, setting: Setting, books: Books, candidates: tuple[Candidate, ...], *, past_s: float = 3600.0, windows_max: int = 4000
+        self,
+        setting: Setting,
+        records: InstanceRecords,
+        candidates: tuple[Candidate, ...],
+        *,
+        past_s: float = 3600.0,
+        windows_max: int = 4000,
     ) -> None:
-        super().__init__(setting, books)
+        super().__init__(setting, records)
         self.candidates, self._past_s = candidates, past_s
-        self._dealers = [one.make(setting, books) for one in candidates]
+        self._dealers = [one.make(setting, records) for one in candidates]
         self.chosen = 0
         self._rows: deque[tuple[float, int, float]] = deque()
         self._windows, self._windows_max = 0, windows_max
@@ -211,9 +217,9 @@ class Replaying(Silent):
         latest_s, kind, _ = self._rows.pop()
         self._rows.append((latest_s, kind, closes_s))
         self._windows += 1
-        if self._next_s is not None and at_s >= self._next_s and self.books.law is not None:
+        if self._next_s is not None and at_s >= self._next_s and self.records.law is not None:
             self._next_s = at_s + min(self._past_s, at_s - self._begun_s)
-            self._choose(self.books.law)
+            self._choose(self.records.law)
         return self._dealers[self.chosen].deal(at_s, closes_s)
 
     def _choose(self, law: OverlapLaw) -> None:

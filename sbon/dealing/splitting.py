@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from sbon.dealing.books import Books, Setting, Window
 from sbon.dealing.dealer import Dealer
+from sbon.dealing.instance_records import InstanceRecords, Setting, Window
 from sbon.dealing.replay import MakeDealer
 from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
@@ -67,8 +67,8 @@ class Splitter:
         if setting.instances > MASKED_MAX:
             raise ShapeError(f"{setting.instances} instances, expected {MASKED_MAX} at most")
         self._setting, self._make = setting, make
-        self.books = Books(setting)
-        self._dealer: Dealer = make(setting, self.books)
+        self.records = InstanceRecords(setting)
+        self._dealer: Dealer = make(setting, self.records)
         self._next = 0
         self._now = -math.inf
         self._kept: deque[float] = deque()
@@ -99,15 +99,15 @@ class Splitter:
             self._dealer.arrived(now, kind)
             if starts_window:
                 # A row at the very end of the scope is not in the window.
-                window = Window(now, math.nextafter(now + self._setting.scope_s, -math.inf), self.books.seen)
+                window = Window(now, math.nextafter(now + self._setting.scope_s, -math.inf), self.records.seen)
                 owner = self._dealer.deal(now, window.closes_s)
                 owners[place] = owner
                 self._hold(_Open(self._next + place, window, owner))
             if counted[kind]:
-                self.books.seen += 1
+                self.records.seen += 1
             mask = 0
-            for number, book in enumerate(self.books.of):
-                if book.open:
+            for number, record in enumerate(self.records.of):
+                if record.open:
                     mask |= 1 << number
             for number, until_s in self._former.items():
                 if now <= until_s:
@@ -121,7 +121,7 @@ class Splitter:
         return Split(first, masks, owners)
 
     def _hold(self, one: _Open) -> None:
-        self.books.of[one.instance].opened(one.window)
+        self.records.of[one.instance].opened(one.window)
         self._unanswered.append(one)
         self._open.append(one)
 
@@ -129,8 +129,8 @@ class Splitter:
         """Closes the windows that a row at this instant is no longer in."""
         while self._open and self._open[0].window.closes_s < now:
             one = self._open.popleft()
-            if one.is_open and one.instance < len(self.books.of):
-                self.books.of[one.instance].closed(one.window)
+            if one.is_open and one.instance < len(self.records.of):
+                self.records.of[one.instance].closed(one.window)
             one.is_open = False
 
     def answered(self, before: int) -> None:
@@ -152,7 +152,7 @@ class Splitter:
         ShapeError
             There is no other instance.
         """
-        others = [number for number in range(len(self.books.of)) if number != instance]
+        others = [number for number in range(len(self.records.of)) if number != instance]
         if not others:
             raise ShapeError("the only instance is lost, expected another one")
         again: list[Again] = []
@@ -160,12 +160,12 @@ class Splitter:
         for one in self._unanswered:
             if one.instance != instance:
                 continue
-            if one.is_open and instance < len(self.books.of):
-                self.books.of[instance].closed(one.window)
+            if one.is_open and instance < len(self.records.of):
+                self.records.of[instance].closed(one.window)
             # Not asked of the dealer, which expects windows that open now: the instance with the fewest windows gets it.
-            one.instance = min(others, key=lambda number: self.books.of[number].open)
+            one.instance = min(others, key=lambda number: self.records.of[number].open)
             if one.is_open:
-                self.books.of[one.instance].opened(one.window)
+                self.records.of[one.instance].opened(one.window)
             again.append(Again(one.start, self._end_of(one.window), one.instance))
         return again
 
@@ -184,19 +184,19 @@ class Splitter:
         """
         if not 1 <= instances <= MASKED_MAX:
             raise ShapeError(f"{instances} instances, expected 1 to {MASKED_MAX}")
-        setting = msgspec.structs.replace(self._setting, instances=instances, law=self.books.law)
-        books = Books(setting)
-        books.seen = self.books.seen
-        for number, book in enumerate(self.books.of):
+        setting = msgspec.structs.replace(self._setting, instances=instances, law=self.records.law)
+        records = InstanceRecords(setting)
+        records.seen = self.records.seen
+        for number, record in enumerate(self.records.of):
             if number < instances:
-                books.of[number] = book
-            elif book.open:
-                self._former[number] = max(self._former.get(number, -math.inf), book.until_s)
+                records.of[number] = record
+            elif record.open:
+                self._former[number] = max(self._former.get(number, -math.inf), record.until_s)
         for number in [one for one in self._former if one < instances]:
             # The instance gets windows again, and its old windows count.
             del self._former[number]
             for one in self._open:
                 if one.is_open and one.instance == number:
-                    books.of[number].opened(one.window)
-        self._setting, self.books = setting, books
-        self._dealer = self._make(setting, books)
+                    records.of[number].opened(one.window)
+        self._setting, self.records = setting, records
+        self._dealer = self._make(setting, records)

@@ -12,9 +12,9 @@ import math
 import numpy as np
 
 from sbon.cost.overlap import OverlapLaw
-from sbon.dealing.books import Books, Setting
 from sbon.dealing.dealer import Silent
 from sbon.dealing.forecast import Forecaster
+from sbon.dealing.instance_records import InstanceRecords, Setting
 from sbon.dealing.tail import allowed, log_tail
 from sbon.types import FloatArray
 
@@ -35,8 +35,8 @@ class Turns(Silent):
     chance : greatest expected number of late rows in a scope, by the tail. Real numbers are far lower: with 10, no row is late in hours
     """
 
-    def __init__(self, setting: Setting, books: Books, forecaster: Forecaster, *, chance: float = 10.0) -> None:
-        super().__init__(setting, books)
+    def __init__(self, setting: Setting, records: InstanceRecords, forecaster: Forecaster, *, chance: float = 10.0) -> None:
+        super().__init__(setting, records)
         self.forecaster, self.chance = forecaster, chance
         self.k = 1
         self._turn = 0
@@ -50,7 +50,7 @@ class Turns(Silent):
         """Returns the next one of the first k instances."""
         if at_s >= self._review_s:
             scope_s = closes_s - at_s
-            law = self.books.learn(at_s)
+            law = self.records.learn(at_s)
             self.k = self.setting.instances if law is None else self.least(law, at_s, scope_s)
             self._review_s = at_s + scope_s / REVIEWS
         self._turn = (self._turn + 1) % min(self.k, self.setting.instances)
@@ -68,13 +68,13 @@ class Turns(Silent):
         new = sum((rates[kind] * width_s for kind, one in enumerate(self.setting.opens) if one), np.zeros(INTERVALS))
         counted = sum((rates[kind] * width_s for kind, one in enumerate(self.setting.counted) if one), np.zeros(INTERVALS))
         # At the middle of each interval: windows that are open then, and the counted rows that they have seen.
-        seen = self.books.seen + np.cumsum(counted) - counted / 2
+        seen = self.records.seen + np.cumsum(counted) - counted / 2
         held = opens[:, ::-1].cumsum(axis=1)[:, ::-1] - opens / 2
         pairs = held * seen - (marks[:, ::-1].cumsum(axis=1)[:, ::-1] - marks / 2)
         come = np.cumsum(new) - new / 2
         come_marks = np.cumsum(new * seen) - new * seen / 2
         come_pairs = come * seen - come_marks
-        begun = np.array([book.backlog_s(now) for book in self.books.of])
+        begun = np.array([record.backlog_s(now) for record in self.records.of])
         rows = float(rates.sum()) * width_s
         limit = allowed(rows, self.chance)
         found: dict[int, float] = {}
@@ -110,10 +110,10 @@ class Turns(Silent):
     def _held(self, now: float, width_s: float) -> tuple[FloatArray, FloatArray]:
         """Returns the marks and numbers of the open windows that close in each coming interval, by instance; (instances, intervals)."""
         marks, opens = np.zeros((2, self.setting.instances, INTERVALS))
-        for number, book in enumerate(self.books.of):
-            if book.open:
-                closes = np.array(book.closes_s)
+        for number, record in enumerate(self.records.of):
+            if record.open:
+                closes = np.array(record.closes_s)
                 place = np.clip(((closes - now) / width_s).astype(np.int64), 0, INTERVALS - 1)
                 opens[number] = np.bincount(place, minlength=INTERVALS)
-                marks[number] = np.bincount(place, np.array(book.marks_of), minlength=INTERVALS)
+                marks[number] = np.bincount(place, np.array(record.marks_of), minlength=INTERVALS)
         return marks, opens

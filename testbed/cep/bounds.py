@@ -20,8 +20,8 @@ def dealers(story: Story) -> dict[str, MakeDealer]:
     """Returns the dealers by name: those of the paper, sbon's, and one-copy, whose saving no dealer can exceed."""
     return {
         "round-robin": RoundRobin,
-        "reactive": lambda setting, books: Reactive(setting, books, story.threshold_s),
-        "model": lambda setting, books: Model(setting, books, story.model),
+        "reactive": lambda setting, records: Reactive(setting, records, story.threshold_s),
+        "model": lambda setting, records: Model(setting, records, story.model),
         "ours": best_by_replay,
         "one-copy": OneCopy,
     }

@@ -4,8 +4,8 @@ import bisect
 
 import numpy as np
 
-from sbon.dealing.books import Book, Books, Setting
 from sbon.dealing.dealer import Dealer, Silent
+from sbon.dealing.instance_records import InstanceRecord, InstanceRecords, Setting
 from sbon.dealing.replay import Outcome, Trace, replay
 from sbon.dealing.turns import Turns
 from sbon.types import FloatArray
@@ -32,29 +32,29 @@ class Coming:
 class LastThatHolds(Silent):
     """Deals a window to the instance that closes last among those where no row of its windows, with this one, will be late."""
 
-    def __init__(self, setting: Setting, books: Books, trace: Trace) -> None:
-        super().__init__(setting, books)
+    def __init__(self, setting: Setting, records: InstanceRecords, trace: Trace) -> None:
+        super().__init__(setting, records)
         assert setting.law is not None
         self._law = setting.law
         self._at, self._kind, self._opens = trace.at_s.tolist(), trace.kind.tolist(), (trace.closes_s > 0).tolist()
 
     def deal(self, at_s: float, closes_s: float) -> int:
         """Returns that instance; the one with the least peak if rows will be late on all."""
-        books = self.books.of
+        records = self.records.of
         peaks: dict[int, float] = {}
-        for number in sorted(range(len(books)), key=lambda one: (-books[one].until_s, books[one].backlog_s(at_s))):
-            peaks[number] = self._peak_s(books[number], at_s, closes_s)
+        for number in sorted(range(len(records)), key=lambda one: (-records[one].until_s, records[one].backlog_s(at_s))):
+            peaks[number] = self._peak_s(records[number], at_s, closes_s)
             if peaks[number] <= self.setting.bound_s:
                 return number
         return min(peaks, key=lambda one: peaks[one])
 
-    def _peak_s(self, book: Book, now: float, closes_s: float) -> float:
+    def _peak_s(self, record: InstanceRecord, now: float, closes_s: float) -> float:
         """Returns the greatest latency of a row until the window closes. Rows that windows count are ignored, as faces have none."""
         law = self._law.kinds
         first = bisect.bisect_left(self._at, now)
         last = bisect.bisect_right(self._at, closes_s)
-        closes = [one.closes_s for one in book.windows] + [closes_s]
-        busy, peak = max(now, book.busy_until_s), 0.0
+        closes = [one.closes_s for one in record.windows] + [closes_s]
+        busy, peak = max(now, record.busy_until_s), 0.0
         for place in range(first, last):
             at_s, one = self._at[place], law[self._kind[place]]
             windows = len(closes) - bisect.bisect_left(closes, at_s)
@@ -69,13 +69,13 @@ def known_future(trace: Trace, operator: Operator, bound_s: float, instances: in
     setting = operator.setting(bound_s, trace.scope_s, instances, knows_law=True)
     outcomes = []
     if bound_s > trace.scope_s:
-        outcomes.append(replay(trace, setting, operator.law, lambda told, books: LastThatHolds(told, books, trace)))
+        outcomes.append(replay(trace, setting, operator.law, lambda told, records: LastThatHolds(told, records, trace)))
     else:
         coming = Coming(trace, len(operator.opens))
 
         def make(chance: float) -> Outcome:
-            def in_turn(told: Setting, books: Books) -> Dealer:
-                return Turns(told, books, coming, chance=chance)
+            def in_turn(told: Setting, records: InstanceRecords) -> Dealer:
+                return Turns(told, records, coming, chance=chance)
 
             return replay(trace, setting, operator.law, in_turn)
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sbon.dealing.books import Books, Setting
 from sbon.dealing.dealer import Reactive, Silent
 from sbon.dealing.forecast import Steady
 from sbon.dealing.gains import binned
+from sbon.dealing.instance_records import InstanceRecords, Setting
 from sbon.dealing.last import INTERVALS, Last
 from sbon.dealing.model import Batch, Model, ModelOptions
 from sbon.dealing.replay import Outcome, Trace, replay
@@ -51,8 +51,8 @@ class Batches(Silent):
     only_first : all windows after the first batch go to the second instance
     """
 
-    def __init__(self, setting: Setting, books: Books, size: int, *, only_first: bool = False) -> None:
-        super().__init__(setting, books)
+    def __init__(self, setting: Setting, records: InstanceRecords, size: int, *, only_first: bool = False) -> None:
+        super().__init__(setting, records)
         self._size, self._only_first, self._dealt = size, only_first, 0
 
     def deal(self, at_s: float, closes_s: float) -> int:
@@ -92,7 +92,7 @@ def one_batch(trace: Trace, operator: Operator, batch: int) -> dict[str, float]:
             if latency_s > peak[0]:
                 peak[:] = [latency_s, done_s]
 
-    replay(trace, setting, operator.law, lambda told, books: Batches(told, books, batch, only_first=True), seen=seen)
+    replay(trace, setting, operator.law, lambda told, records: Batches(told, records, batch, only_first=True), seen=seen)
     return {"peak_s": peak[0], "feedback_s": peak[1] - begun_s[0]}
 
 
@@ -132,7 +132,7 @@ def evaluate_reactive(seeds: Sequence[int], report: Report) -> dict[str, Any]:
         for seed in seeds:
             trace = even_cars(np.random.default_rng(seed), 0.1, scope_s, 3600.0)
             setting = TRAFFIC.setting(1.0, scope_s)
-            outcomes.append(replay(trace, setting, TRAFFIC.law, lambda told, books: Reactive(told, books, 0.1)))
+            outcomes.append(replay(trace, setting, TRAFFIC.law, lambda told, records: Reactive(told, records, 0.1)))
         result[f"{scope_s:g}"] = {
             "peak_s": float(np.median([one.peak_s for one in outcomes])),
             "over_bound": sum(one.over for one in outcomes) / sum(one.rows_sent for one in outcomes),
@@ -147,8 +147,8 @@ def evaluate_reactive(seeds: Sequence[int], report: Report) -> dict[str, Any]:
 class _Predicting(Model):
     """Deals fixed batches, and notes the model's prediction for the last window of each batch."""
 
-    def __init__(self, setting: Setting, books: Books, options: ModelOptions, batch: int) -> None:
-        super().__init__(setting, books, options)
+    def __init__(self, setting: Setting, records: InstanceRecords, options: ModelOptions, batch: int) -> None:
+        super().__init__(setting, records, options)
         self._batch, self._dealt = batch, 0
         self.notes: list[tuple[float, float, int, float, float, float, float]] = []
         """Opening, closing, instance of a window; predicted negative gain, positive gain, longest wait, and peak by the tail."""
@@ -177,12 +177,12 @@ class _Predicting(Model):
         """Returns the least bound, within 0.5 %, that sbon's tail estimate exceeds with a probability of at most 1 %."""
         assert self.setting.law is not None
         width_s = (closes_s - now) / INTERVALS
-        book = self.books.of[self._current]
+        record = self.records.of[self._current]
         low, high = 1e-3, 1e4
         while high > 1.005 * low:
             middle = math.sqrt(low * high)
-            last = Last(msgspec.structs.replace(self.setting, bound_s=middle), self.books, self._steady)
-            is_kept = last.tails(self.setting.law, [book], now, width_s)[0] <= math.log(0.01)
+            last = Last(msgspec.structs.replace(self.setting, bound_s=middle), self.records, self._steady)
+            is_kept = last.tails(self.setting.law, [record], now, width_s)[0] <= math.log(0.01)
             low, high = (low, middle) if is_kept else (middle, high)
         return high
 
@@ -192,8 +192,8 @@ def predictions(trace: Trace, operator: Operator, batch: int, options: ModelOpti
     made: list[_Predicting] = []
     rows: list[list[tuple[float, float, float]]] = [[] for _ in range(INSTANCES_ENOUGH)]
 
-    def make(setting: Setting, books: Books) -> _Predicting:
-        made.append(_Predicting(setting, books, options, batch))
+    def make(setting: Setting, records: InstanceRecords) -> _Predicting:
+        made.append(_Predicting(setting, records, options, batch))
         return made[0]
 
     def seen(place: int, instance: int, done_s: float, cost_s: float) -> None:
@@ -274,7 +274,7 @@ def evaluate_scaling(report: Report) -> dict[str, Any]:
         report("scaling", bins, 40)
         setting = TRAFFIC.setting(1.0, trace.scope_s)
         options = ModelOptions(bins=bins)
-        found = replay(trace, setting, TRAFFIC.law, lambda told, books, chosen=options: Model(told, books, chosen), clock=time.process_time)  # type: ignore[misc]
+        found = replay(trace, setting, TRAFFIC.law, lambda told, known, chosen=options: Model(told, known, chosen), clock=time.process_time)  # type: ignore[misc]
         decisions[str(bins)] = 1e6 * found.decisions_s / found.decisions
     statistics: dict[str, float] = {}
     for rows in (10_000, 100_000, 1_000_000):

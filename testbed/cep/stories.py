@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from sbon.cost.overlap import OverlapLaw, RowLaw
-from sbon.dealing.books import Setting
+from sbon.dealing.instance_records import Setting
 from sbon.dealing.model import ModelOptions
 from sbon.dealing.replay import Trace
 from sbon.types import FloatArray, IntArray

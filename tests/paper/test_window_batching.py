@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon.dealing.books import Books, Setting
 from sbon.dealing.choice import best_by_replay
 from sbon.dealing.dealer import OneCopy, Reactive, RoundRobin
 from sbon.dealing.gains import BLOCK, binned, gains, mean_overlap, queueing_peak, t_count
+from sbon.dealing.instance_records import InstanceRecords, Setting
 from sbon.dealing.model import Batch, Model, ModelOptions
 from sbon.dealing.replay import Outcome, Trace, replay
 from sbon_testbed.cep.single import PEAKS_FACES, PEAKS_TRAFFIC, even_cars, even_faces, one_batch, predictions
@@ -109,7 +109,7 @@ def test_figure_4c_a_threshold_that_holds_for_one_scope_fails_for_a_longer_one()
     peaks = []
     for scope_s in (300.0, 600.0):
         trace = even_cars(np.random.default_rng(1), 0.1, scope_s, 1800.0)
-        peaks.append(replay(trace, TRAFFIC.setting(1.0, scope_s), TRAFFIC.law, lambda told, books: Reactive(told, books, 0.1)).peak_s)
+        peaks.append(replay(trace, TRAFFIC.setting(1.0, scope_s), TRAFFIC.law, lambda told, records: Reactive(told, records, 0.1)).peak_s)
 
     assert peaks[0] < 1.1 < 10 < peaks[1]
 
@@ -134,7 +134,7 @@ def test_5_2_batches_send_less_than_round_robin_and_more_than_one_copy():
     for name, make in {
         "one": OneCopy,
         "round": RoundRobin,
-        "model": lambda told, books: Model(told, books, STORIES["faces"].model),
+        "model": lambda told, records: Model(told, records, STORIES["faces"].model),
     }.items():
         sent[name] = replay(trace, setting, FACES.law, make).rows_sent
 
@@ -156,6 +156,6 @@ def test_ours_keeps_the_bound_and_saves_more_than_the_paper(bound_s):
 
 def test_a_model_without_statistics_deals_to_one_instance():
     _, setting = faces(60.0)
-    model = Model(setting, Books(setting), ModelOptions())
+    model = Model(setting, InstanceRecords(setting), ModelOptions())
 
     assert [model.deal(float(second), second + 10.0) for second in range(3)] == [0, 0, 0]

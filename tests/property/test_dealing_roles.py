@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon.dealing.books import Books, Setting
 from sbon.dealing.choice import best_by_replay
 from sbon.dealing.dealer import OneCopy, RoundRobin, Silent
+from sbon.dealing.instance_records import InstanceRecords, Setting
 from sbon.dealing.merging import Candidate, Merger
 from sbon.dealing.splitting import Splitter
 from sbon.errors import ShapeError
@@ -22,8 +22,8 @@ LETTERS = "abcd"
 class Anyhow(Silent):
     """Deals each window to a random instance."""
 
-    def __init__(self, setting: Setting, books: Books, rng: np.random.Generator) -> None:
-        super().__init__(setting, books)
+    def __init__(self, setting: Setting, records: InstanceRecords, rng: np.random.Generator) -> None:
+        super().__init__(setting, records)
         self._rng = rng
 
     def deal(self, at_s: float, closes_s: float) -> int:
@@ -92,7 +92,7 @@ class Instances:
 def test_answers_are_those_of_one_instance(seed, dealer, instances, skip_to_next):
     rng = np.random.default_rng(seed)
     make = {"round-robin": RoundRobin, "one-copy": OneCopy, "replay": best_by_replay}.get(
-        dealer, lambda setting, books: Anyhow(setting, books, np.random.default_rng(seed + 1))
+        dealer, lambda setting, records: Anyhow(setting, records, np.random.default_rng(seed + 1))
     )
     count = int(rng.integers(1, 80))
     at = np.round(np.cumsum(rng.exponential(1.0, count) * (rng.random(count) < 0.8)), 1)
@@ -123,8 +123,8 @@ def test_answers_are_those_of_one_instance(seed, dealer, instances, skip_to_next
                 world.settle(float(at[part][-1]), merger, skip_to_next, instance)
         answers += merger.leave()
         splitter.answered(merger.answered)
-        if rng.random() < 0.2 and len(splitter.books.of) > 1:
-            lost = int(rng.integers(len(splitter.books.of)))
+        if rng.random() < 0.2 and len(splitter.records.of) > 1:
+            lost = int(rng.integers(len(splitter.records.of)))
             world.crash(lost)
             for one in splitter.lost(lost):
                 assert splitter.kept_from <= one.start < one.end <= place

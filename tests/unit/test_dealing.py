@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon.cost.overlap import OverlapFit, OverlapLaw, RowLaw
-from sbon.dealing.books import Book, Books, Setting, Window
 from sbon.dealing.choice import best_by_replay, last, turns
 from sbon.dealing.dealer import OneCopy, Reactive, RoundRobin
 from sbon.dealing.forecast import Course, Steady
+from sbon.dealing.instance_records import InstanceRecord, InstanceRecords, Setting, Window
 from sbon.dealing.last import Last
 from sbon.dealing.model import Model
 from sbon.dealing.replay import Candidate, Replaying, Trace, replay
@@ -193,7 +193,7 @@ def test_the_world_equals_loops_over_windows_and_rows(seed):
     rng = np.random.default_rng(seed)
     instances = rng.integers(0, 3, int((trace.closes_s > 0).sum())).tolist()
 
-    found = replay(trace, setting(), LAW, lambda told, books: Listed(instances))
+    found = replay(trace, setting(), LAW, lambda told, records: Listed(instances))
 
     assert (found.rows_sent, found.peak_s) == (by_loops(trace, LAW, instances)[0], pytest.approx(by_loops(trace, LAW, instances)[1]))
 
@@ -201,7 +201,7 @@ def test_the_world_equals_loops_over_windows_and_rows(seed):
 DEALERS = {
     "round-robin": RoundRobin,
     "one-copy": OneCopy,
-    "reactive": lambda told, books: Reactive(told, books, 0.5),
+    "reactive": lambda told, records: Reactive(told, records, 0.5),
     "model": Model,
     "turns": turns(10.0).make,
     "last": last(1e-3).make,
@@ -242,17 +242,17 @@ def test_a_replay_is_cut_off_only_where_it_is_sure_to_be_worse(seed, silent_s, l
 @given(st.lists(st.tuples(st.floats(0, 9), st.integers(0, 99)), min_size=1, unique=True), st.randoms(use_true_random=False))
 def test_the_numbers_of_open_windows_are_those_of_the_windows(windows, order):
     """Windows may close in any order."""
-    book = Book()
+    record = InstanceRecord()
     held = [Window(0.0, closes_s, mark) for closes_s, mark in windows]
     for one in held:
-        book.opened(one)
+        record.opened(one)
     order.shuffle(held)
 
     while held:
-        book.closed(held.pop())
+        record.closed(held.pop())
 
-        assert list(zip(book.closes_s, book.marks_of, strict=True)) == [(one.closes_s, one.mark) for one in book.windows]
-        assert len(book.windows) == book.open == len(held)
+        assert list(zip(record.closes_s, record.marks_of, strict=True)) == [(one.closes_s, one.mark) for one in record.windows]
+        assert len(record.windows) == record.open == len(held)
 
 
 def test_windows_that_close_in_another_order_than_they_open_are_refused():
@@ -270,11 +270,11 @@ def test_a_bound_of_nothing_is_refused():
 
 def test_reactive_goes_on_to_the_next_when_the_instance_is_late():
     told = setting(5.0)
-    books = Books(told)
-    dealer = Reactive(told, books, 0.5)
+    records = InstanceRecords(told)
+    dealer = Reactive(told, records, 0.5)
 
     assert dealer.deal(1.0, 11.0) == 0
-    books.of[0].latency_s = 0.6
+    records.of[0].latency_s = 0.6
     assert dealer.deal(2.0, 12.0) == 1
     assert dealer.deal(3.0, 13.0) == 1
 
@@ -290,8 +290,8 @@ def test_turns_takes_more_instances_the_more_there_is_to_do():
     for gap_s in (1.0, 0.32, 0.22):
         trace, made = steady_cars(gap_s), []
 
-        def make(told, books, made=made):
-            made.append(turns(10.0).make(told, books))
+        def make(told, records, made=made):
+            made.append(turns(10.0).make(told, records))
             return made[0]
 
         found = replay(trace, TRAFFIC.setting(0.5, 500.0, knows_law=True), TRAFFIC.law, make)
@@ -304,8 +304,8 @@ def test_turns_takes_more_instances_the_more_there_is_to_do():
 def test_turns_deals_to_all_until_the_costs_are_known():
     trace, made = steady_cars(1.0, 450.0), []
 
-    def make(told, books):
-        made.append(turns(10.0).make(told, books))
+    def make(told, records):
+        made.append(turns(10.0).make(told, records))
         return made[0]
 
     replay(trace, TRAFFIC.setting(0.5, 500.0), TRAFFIC.law, make)
@@ -316,32 +316,32 @@ def test_turns_deals_to_all_until_the_costs_are_known():
 def test_turns_opens_no_instance_where_that_helps_nothing():
     """The work that waits at the first instance exceeds the bound, whichever instance gets the next window."""
     told = setting(5.0, 3, law=OverlapLaw((RowLaw(window_s=1e-6), RowLaw(window_s=1e-6)), (False, False)), counted=(False, False))
-    books = Books(told)
-    books.of[0].opened(Window(0.0, 10.0, 0))
-    books.of[0].busy_until_s = 50.0
-    dealer = Turns(told, books, Course(told))
+    records = InstanceRecords(told)
+    records.of[0].opened(Window(0.0, 10.0, 0))
+    records.of[0].busy_until_s = 50.0
+    dealer = Turns(told, records, Course(told))
 
     assert dealer.deal(1.0, 11.0) == 0
 
 
 def test_last_prefers_the_open_instance_that_closes_last():
     told = setting(20.0, 3)
-    books = Books(told)
-    books.of[1].opened(Window(0.0, 10.0, 0))
-    books.of[2].opened(Window(0.5, 10.5, 0))
+    records = InstanceRecords(told)
+    records.of[1].opened(Window(0.0, 10.0, 0))
+    records.of[2].opened(Window(0.5, 10.5, 0))
 
-    assert Last(told, books, Steady(told)).deal(1.0, 11.0) == 2
-    books.of[2].busy_until_s = 20.5
-    assert Last(told, books, Steady(told)).deal(1.0, 11.0) == 1
+    assert Last(told, records, Steady(told)).deal(1.0, 11.0) == 2
+    records.of[2].busy_until_s = 20.5
+    assert Last(told, records, Steady(told)).deal(1.0, 11.0) == 1
 
 
 def test_last_takes_the_least_bad_where_none_keeps_the_bound():
     told = setting(1.0, 3)
-    books = Books(told)
+    records = InstanceRecords(told)
     for number, busy_s in enumerate((9.0, 4.0, 7.0)):
-        books.of[number].busy_until_s = busy_s
+        records.of[number].busy_until_s = busy_s
 
-    assert Last(told, books, Steady(told)).deal(1.0, 11.0) == 1
+    assert Last(told, records, Steady(told)).deal(1.0, 11.0) == 1
 
 
 def test_replays_choose_the_dealer_that_sends_least_among_those_that_keep_the_bound():
@@ -349,9 +349,9 @@ def test_replays_choose_the_dealer_that_sends_least_among_those_that_keep_the_bo
     trace = story.make(np.random.default_rng(2), 420.0)
     names, made = [], []
 
-    def make(told, books):
+    def make(told, records):
         candidates = (Candidate("one", OneCopy), Candidate("round", RoundRobin), last(1e-3))
-        made.append(Replaying(told, books, candidates))
+        made.append(Replaying(told, records, candidates))
         return made[0]
 
     replay(trace, FACES.setting(30.0, 10.0, knows_law=True), FACES.law, make, seen=lambda *_: names.append(made[0].name))
@@ -365,12 +365,12 @@ def test_a_safer_candidate_is_replayed_only_where_the_bolder_one_was_late(bound_
     trace = STORIES["faces"].make(np.random.default_rng(2), 420.0)
     made = []
 
-    def safe(told, books):
-        made.append(RoundRobin(told, books))
+    def safe(told, records):
+        made.append(RoundRobin(told, records))
         return made[-1]
 
-    def make(told, books):
-        return Replaying(told, books, (last(1e-3), Candidate("safe", safe, bolder="last 0.001")))
+    def make(told, records):
+        return Replaying(told, records, (last(1e-3), Candidate("safe", safe, bolder="last 0.001")))
 
     replay(trace, FACES.setting(bound_s, 10.0, knows_law=True), FACES.law, make)
 
@@ -380,7 +380,7 @@ def test_a_safer_candidate_is_replayed_only_where_the_bolder_one_was_late(bound_
 def test_turns_is_a_candidate_within_a_scope_and_last_beyond_little_of_it():
     def names(bound_s):
         told = setting(bound_s, scope_s=10.0)
-        return [one.name for one in best_by_replay(told, Books(told)).candidates]
+        return [one.name for one in best_by_replay(told, InstanceRecords(told)).candidates]
 
     assert names(0.9) == ["turns 10", "turns 1"]
     assert names(2.0) == ["turns 10", "turns 1", "last 0.001", "last 1e-05"]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sbon.cost.overlap import OverlapLaw, RowLaw
-from sbon.dealing.books import Books, Setting
 from sbon.dealing.dealer import Silent
+from sbon.dealing.instance_records import InstanceRecords, Setting
 from sbon.dealing.replay import Outcome, Trace, replay
 from sbon.dealing.steady import Dealt, Load, cheapest, keeps, open_shares, to_try, use
 
@@ -13,8 +13,8 @@ from sbon.dealing.steady import Dealt, Load, cheapest, keeps, open_shares, to_tr
 class ByTurn(Silent):
     """Deals as a splitter does: windows that open in one turn go to one instance."""
 
-    def __init__(self, setting: Setting, books: Books, turn_s: float) -> None:
-        super().__init__(setting, books)
+    def __init__(self, setting: Setting, records: InstanceRecords, turn_s: float) -> None:
+        super().__init__(setting, records)
         self._turn_s = turn_s
 
     def deal(self, at_s: float, closes_s: float) -> int:
@@ -30,7 +30,7 @@ def run(load: Load, dealt: Dealt, bound_s: float, rng: np.random.Generator, rows
     setting = Setting(
         instances=dealt.instances, bound_s=bound_s, scope_s=load.within_s, opens=(True,), closes=(False,), counted=(False,), law=law
     )
-    return replay(trace, setting, law, lambda found, books: ByTurn(found, books, dealt.turn_s or 1.0))
+    return replay(trace, setting, law, lambda found, records: ByTurn(found, records, dealt.turn_s or 1.0))
 
 
 def options(within_s: float, most: int = 6) -> list[Dealt]:

@@ -43,7 +43,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True):
     cost_s: float
 
 
-class Book:
+class InstanceRecord:
     """One instance: its open windows and what waits there."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             raise ShapeError("opens, closes and counted have different numbers of kinds, expected equal numbers")
 
 
-class Books:
+class InstanceRecords:
     """All instances of one operator, and what its rows cost.
 
     Parameters
@@ -137,7 +137,7 @@ class Books:
     """
 
     def __init__(self, setting: Setting) -> None:
-        self.of = [Book() for _ in range(setting.instances)]
+        self.of = [InstanceRecord() for _ in range(setting.instances)]
         self.seen = 0
         """Counted rows of the whole stream so far."""
         self.finished: deque[Finished] = deque(maxlen=FINISHED_MAX)
@@ -149,11 +149,11 @@ class Books:
 
     def settle(self, now: float) -> None:
         """Moves rows that are finished by now from the queues to `finished`."""
-        for book in self.of:
-            waiting = book.waiting
+        for record in self.of:
+            waiting = record.waiting
             while waiting and waiting[0].done_s <= now:
                 row = waiting.popleft()
-                book.latency_s = row.done_s - row.arrived_s
+                record.latency_s = row.done_s - row.arrived_s
                 self.finished.append(row)
 
     def learn(self, now: float) -> OverlapLaw | None:
