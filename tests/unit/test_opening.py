@@ -153,7 +153,8 @@ def test_a_connector_that_is_stopped_while_it_opens_lets_go(data_dir: Path):
     import psutil
 
     def is_open(name: str) -> bool:
-        return any(file.path.endswith(name) for file in psutil.Process().open_files())
+        folder = str(data_dir.resolve())  # earlier tests may have left files of these names open in other folders
+        return any(file.path.startswith(folder) and file.path.endswith(name) for file in psutil.Process().open_files())
 
     from sbon.query.params.source import SourceParams
     from sbon_agent.connectors import build_sink, build_source
