@@ -106,6 +106,7 @@ def predict(
     *,
     even: bool = True,
     service_s: FloatArray | None = None,
+    work_of_parts: FloatArray | None = None,
 ) -> Prediction:
     """Returns the latency of the answers of a graph, with bounds.
 
@@ -120,6 +121,9 @@ def predict(
     even : events of an interval come evenly (assumption A-2); if not, the upper bound counts an interval's work at each node
     service_s : (operators,), time from a batch's arrival at the operator's node until the operator has done it, if the node is idle; added
         to each expected completion. 0 if left out
+    work_of_parts : (operators, intervals x parts), deterministic load of equal parts of the intervals, as expected
+        (`sbon.cost.within_intervals`). The expected latency, and its parts, follow from this; the bounds follow from `work`. If left out,
+        an interval's work is even
 
     Raises
     ------
@@ -133,7 +137,7 @@ def predict(
     check_shapes(work, node_of, nodes, width_s)
     terms = Terms() if terms is None else terms
     least = lower_s(operators, work, node_of, nodes, width_s)
-    likely = expected(operators, work, node_of, nodes, width_s, service_s)
+    likely = expected(operators, work if work_of_parts is None else work_of_parts, node_of, nodes, width_s, service_s, work.shape[1])
     upper = upper_s(operators, work, node_of, nodes, width_s, grain, terms, even=even)
     return Prediction(
         np.maximum(least - terms.clock_s, 0.0),
@@ -178,14 +182,33 @@ def expected(
     nodes: Nodes,
     width_s: float,
     service_s: FloatArray | None = None,
+    intervals: int | None = None,
 ) -> Expected:
-    """Returns the expected latency of the latest answers; parameters as for `predict`."""
-    smooth = completions(operators, work, node_of, nodes, width_s, late_s=service_s)
-    exits, knots_s = exits_of(operators), width_s * np.arange(work.shape[1] + 1)
+    """Returns the expected latency of the latest answers.
+
+    Parameters
+    ----------
+    operators, node_of, nodes, width_s, service_s : as for `predict`
+    work : (operators, intervals x parts), deterministic load of equal parts of the intervals
+    intervals : number of intervals; if left out, each has one part
+
+    Raises
+    ------
+    ShapeError
+        The shapes do not fit.
+    """
+    count = work.shape[1] if intervals is None else intervals
+    if count == 0 or work.shape[1] % count:
+        raise ShapeError(f"work of {work.shape[1]} parts in {count} intervals, expected the same number of parts in each")
+    parts = work.shape[1] // count
+    if parts > 1 and nodes.left is not None:
+        nodes = Nodes(nodes.capacity_per_s, nodes.cores, np.repeat(nodes.left, parts, axis=1))
+    smooth = completions(operators, work, node_of, nodes, width_s / parts, late_s=service_s)
+    exits, knots_s = exits_of(operators), width_s / parts * np.arange(work.shape[1] + 1)
     late_s = smooth.done_s[exits] - knots_s
-    likely: FloatArray = np.maximum(late_s[:, :-1], late_s[:, 1:]).max(axis=0)
-    parts, propagation = _parts(operators, node_of, smooth, exits, knots_s) if np.isfinite(late_s).all() else ({}, 0.0)
-    return Expected(likely, parts, propagation)
+    likely: FloatArray = np.maximum(late_s[:, :-1], late_s[:, 1:]).max(axis=0).reshape(count, parts).max(axis=1)
+    parts_s, propagation = _parts(operators, node_of, smooth, exits, knots_s) if np.isfinite(late_s).all() else ({}, 0.0)
+    return Expected(likely, parts_s, propagation)
 
 
 def upper_s(

@@ -2,7 +2,8 @@
 
 Covers sections VIII.1, 2 and 4 of the Mace paper, and a wide area, which the paper does not have. Events come in high and low periods with
 exponential gaps. Costs of single events scatter, and rows out are random; in the wide area both are exactly as declared. The prediction
-knows averages, measured on the first events, and the number of source events in each interval.
+knows averages, measured on the first events, and the number of source events in each interval; when they come within an interval is
+estimated.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,15 +12,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from sbon.cost.completions import upstreams
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream, deterministic_load, with_links
 from sbon.cost.mace import Prediction, predict
 from sbon.cost.node_excess import Nodes
+from sbon.cost.within_intervals import refined
 from sbon.types import FloatArray, IntArray
 from sbon_testbed.mace.streams import HIGH_OVER_LOW, HIGH_SHARE
 from sbon_testbed.mace.world import Measured, Noise, simulate
 from sbon_testbed.topology import CitiesConfig, build
 
 INTERVAL_S = 1.0
+PARTS = 8
+"""Parts of an interval for which the expected latency is computed."""
+PARTS_WIDE = 2
+"""The same in the wide area, where the time of a prediction grows with the parts."""
 INTERVAL_WIDE_S = 0.25
 """Interval in the wide area, where an answer crosses several nodes and links: 1 s would hide how steeply a high period begins."""
 NOISE = Noise(cost=0.5, drawn=True)
@@ -58,6 +65,7 @@ class Case(msgspec.Struct, frozen=True):
     nodes: Nodes
     arrivals_s: tuple[FloatArray, ...]
     interval_s: float = INTERVAL_S
+    parts: int = PARTS
 
     @property
     def counts(self) -> FloatArray:
@@ -111,9 +119,31 @@ def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
     """Returns the prediction for the events of a case, with known or learnt operators."""
     counts = case.counts
     work = deterministic_load(operators, counts).work
+    work_of_parts = deterministic_load(operators, refined(counts, case.parts)).work
     sources = np.eye(len(counts))
     grain = sum((deterministic_load(operators, sources[:, [one]]).work[:, 0] for one in range(len(counts))), np.zeros(len(operators)))
-    return predict(operators, work, case.node_of, case.nodes, case.interval_s, grain, even=False)
+    service_s = service(operators, case.node_of, case.nodes)
+    return predict(
+        operators,
+        work,
+        case.node_of,
+        case.nodes,
+        case.interval_s,
+        grain,
+        even=False,
+        service_s=service_s,
+        work_of_parts=work_of_parts,
+    )
+
+
+def service(operators: Sequence[OperatorCost], node_of: IntArray, nodes: Nodes) -> FloatArray:
+    """Returns the time in s from an event's arrival at each operator's node until the operator has done it, if nothing waits:
+    (operators,)."""
+    found = np.array([max(one.work.linear) for one in operators]) / nodes.capacity_per_s[node_of]
+    for number, operator in enumerate(operators):
+        local = [found[one.operator] for one in upstreams(operator) if one.delay_s == 0.0 and node_of[one.operator] == node_of[number]]
+        found[number] += max(local, default=0.0)
+    return found
 
 
 def on_one_node(count: int, events: int, rng: np.random.Generator, load: float = LOAD) -> Case:
@@ -139,7 +169,12 @@ def over_cities(count: int, cities: int, events: int, rng: np.random.Generator, 
     )
     cores = np.concatenate([np.full(cities, CORES), np.ones(len(made.links))]).astype(np.int64)
     return Case(
-        made.operators, made.node_of, Nodes(capacity, cores), tuple(on_off_events(rng, events) for _ in range(count)), INTERVAL_WIDE_S
+        made.operators,
+        made.node_of,
+        Nodes(capacity, cores),
+        tuple(on_off_events(rng, events) for _ in range(count)),
+        INTERVAL_WIDE_S,
+        PARTS_WIDE,
     )
 
 
