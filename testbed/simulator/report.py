@@ -1,4 +1,4 @@
-"""What commands that run seeds show of them: each failed seed at once, with the command that runs it again and the latest trace."""
+"""Shows the results of commands that run seeds: each failed seed at once, with the command that runs it again and the latest trace."""
 
 import shlex
 import sys
