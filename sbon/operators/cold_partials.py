@@ -5,7 +5,7 @@ until a window closes. Then rows of all runs and of the memory are read and merg
 Runs of similar size are merged piece by piece meanwhile, so that there are few.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,20 +14,24 @@ import polars as pl
 
 from sbon.errors import StateError, StateFullError
 from sbon.operators.frames import rows_where
-from sbon.operators.grouping import physical, positions
+from sbon.operators.grouping import in_order, physical, positions
 from sbon.operators.measures import rows_apart
-from sbon.operators.partials import Table
-from sbon.operators.ranges import in_ranges
+from sbon.operators.partials import FOLD_ROWS_MIN, Table
 from sbon.state.room import StateRoom, check_batch, to_merge
-from sbon.state.sorted_runs import SortedRows, SortedRun, SortedWriting, Source, edges
+from sbon.state.sorted_runs import Key, SortedRows, SortedRun, SortedWriting, Source, below, edges
 from sbon.watermarks import WATERMARK_MIN
 
-HELD_SHARE = 0.3
-"""Share of the memory for partials; the rest is for copies while they are folded and sorted, and for rows read from disk."""
+HELD_SHARE = 0.5
+"""Share of the memory for partials; the rest is for copies of ranges, for rows read from disk, and for freed memory that the process
+keeps."""
+FOLD_SHARE = 0.8
+"""Partials that take more than this part of their share are not folded, which would copy them, but wait to go to disk."""
+FRAMES_MAX = 64
+"""Most frames added to a table between two folds."""
 PENDING_SHARE = 8
 """Rows that wait to be aggregated take at most 1/8 of the memory."""
-RANGE_SHARE = 16
-"""Rows that are merged at once take about 1/16 of the memory."""
+RANGE_SHARE = 32
+"""Rows that are merged at once take about 1/32 of the memory; several copies of them are made."""
 RANGE_ROWS_MIN, RANGE_ROWS_MAX = 1024, 65_536
 """Least and most of these rows, whatever the memory."""
 MERGE_SHARE = 8
@@ -58,6 +62,8 @@ class ColdPartials:
         self._merging: list[SortedRun] = []
         self._merge: Iterator[SortedRun | int] | None = None
         self._due_rows = 0
+        self._folded_rows = self._folded_frames = 0
+        """Rows and frames in memory after the last fold."""
         self._alive_from = WATERMARK_MIN
         self._is_full = False
         """True after the disk took no more; then only `make_room` tries again."""
@@ -67,6 +73,7 @@ class ColdPartials:
         forked = ColdPartials.__new__(ColdPartials)
         forked._by, forked._room, forked._runs = self._by, self._room, list(self._runs)
         forked._merging, forked._merge, forked._due_rows = [], None, 0
+        forked._folded_rows, forked._folded_frames = self._folded_rows, self._folded_frames
         forked._alive_from, forked._is_full = self._alive_from, False
         return forked
 
@@ -98,6 +105,15 @@ class ColdPartials:
         """Tells whether the partials in memory take more than their share."""
         return _bytes(tables) > self._held_bytes_max
 
+    def is_due(self, tables: Tables) -> bool:
+        """Tells whether partials in memory should be folded: those added since the last fold outnumber the others, or are in many frames.
+        If they nearly take their share, they soon go to disk anyway.
+        """
+        rows = sum(table.rows for table in tables.values())
+        added = rows - min(rows, self._folded_rows)
+        due = added > max(FOLD_ROWS_MIN, self._folded_rows) and _bytes(tables) <= FOLD_SHARE * self._held_bytes_max
+        return due or max(len(table.frames) for table in tables.values()) > FRAMES_MAX + self._folded_frames
+
     @property
     def _held_bytes_max(self) -> float:
         memory = self._room.memory_bytes
@@ -126,7 +142,7 @@ class ColdPartials:
 
     def has_work(self, tables: Tables) -> bool:
         """Tells whether `work` has anything to do."""
-        return self._due_rows > 0 or (not self._is_full and self.is_over(tables))
+        return self._due_rows > 0 or (not self._is_full and self.is_over(tables)) or self.is_due(tables)
 
     def work(self, tables: Tables, passed: int) -> Iterator[None]:
         """Moves partials to disk, and merges runs, in steps of a few milliseconds, as far as it is due.
@@ -145,40 +161,69 @@ class ColdPartials:
                 yield from self._moved(tables, passed)
             except OSError:  # the operator takes no more rows until `make_room` succeeds
                 self._is_full = True
+        if self.is_due(tables):
+            yield from self.fold(tables)
         while self._due_rows > 0:
             self._merge_some(tables)
             yield
 
+    def fold(self, tables: Tables) -> Iterator[None]:
+        """Merges the partials in memory by ranges, in steps, so that each group has one row. A merged range replaces its partials at once:
+        that takes little memory, and a copy may be made between any two steps.
+        """
+        done: dict[str, list[pl.DataFrame]] = {name: [table.frames[0].clear()] for name, table in tables.items()}
+        rest = {name: list(table.frames) for name, table in tables.items()}
+        rows_max = self.range_rows(tables)
+        for _, high in self._spans([_in_memory(tables, self._by)], tables):
+            for name, table in tables.items():
+                ends = [frame.height if high is None else below(frame, self._by, high) for frame in rest[name]]
+                found = [frame.slice(0, end) for frame, end in zip(rest[name], ends, strict=True) if end]
+                rest[name] = [frame.slice(end) for frame, end in zip(rest[name], ends, strict=True) if end < frame.height]
+                if found:
+                    _join(done[name], in_order(table.merge(pl.concat(found, rechunk=True), self._by), self._by), rows_max)
+                table.replace_all([*done[name], *rest[name]])
+            yield
+        self._note_folded(tables)
+
+    def _note_folded(self, tables: Tables) -> None:
+        self._folded_rows = sum(table.rows for table in tables.values())
+        self._folded_frames = max(len(table.frames) for table in tables.values())
+
     def _moved(self, tables: Tables, passed: int) -> Iterator[None]:
-        """Folds the partials and, if many are left, writes those of all but the most frequent groups to a new run."""
-        for table in tables.values():
-            if table.rows <= RANGE_ROWS_MAX:
-                table.folded(self._by)
-            elif len(table.frames) > 1:
-                yield from table.fold_in_steps(self._by)
-        if 2 * _bytes(tables) <= self._held_bytes_max:
-            return
-        main = tables["main"].frames[0]
-        least = _least_count(main, physical(main[self._by[0]]) >= passed)
-        if sum(table.rows for table in tables.values()) > OTHERS_MAX * main.height:
-            least = 2**62
-        staying = {name: [table.frames[0].clear()] for name, table in tables.items()}
-        writing = SortedWriting(self._room, self._by)
-        for part in in_ranges({name: table.frames for name, table in tables.items()}, self._by):
-            if part is not None:
-                whole = part["main"]
-                stays = (physical(whole[self._by[0]]) >= passed) & (whole["n"].to_numpy() >= least)
-                frequent = whole.filter(pl.Series(stays))
-                for name, rows in part.items():
-                    mask = pl.Series(stays if name == "main" else positions(frequent, rows, self._by) >= 0)
-                    staying[name].append(rows_apart(rows.filter(mask)))
-                    writing.add(name, tables[name].ordered(rows.filter(~mask), self._by))
+        """Writes the partials of all but the most frequent groups to a new run; to a second one if too many groups would stay."""
+        least = 2 if sum(table.rows for table in tables.values()) <= OTHERS_MAX * tables["main"].rows else 2**62
+        groups = yield from self._write(tables, passed, least)
+        counts = np.concatenate([frame["n"].to_numpy() for frame in tables["main"].frames])
+        if counts.size > groups // 2:
+            most = groups // 2
+            least = int(np.partition(counts, counts.size - most - 1)[counts.size - most - 1]) + 1
+            yield from self._write(tables, passed, least)
+
+    def _write(self, tables: Tables, passed: int, least: int) -> Generator[None, None, int]:
+        """Merges the partials in memory by ranges and writes them to a new run, except groups of at least `least` rows, whose pane has not
+        passed. Changes nothing in memory before all are written. Returns the number of groups.
+        """
+        staying: dict[str, list[pl.DataFrame]] = {name: [table.frames[0].clear()] for name, table in tables.items()}
+        writing, groups, rows_max = SortedWriting(self._room, self._by), 0, self.range_rows(tables)
+        for _, part in self._in_order([_in_memory(tables, self._by)], tables):
+            whole = part["main"]
+            groups += whole.height
+            stays = (physical(whole[self._by[0]]) >= passed) & (whole["n"].to_numpy() >= least)
+            frequent = whole.filter(pl.Series(stays))
+            for name, rows in part.items():
+                mask = pl.Series(stays if name == "main" else positions(frequent, rows, self._by) >= 0)
+                if mask.any():
+                    _join(staying[name], rows.filter(mask), rows_max)
+                writing.add(name, rows.filter(~mask))
             yield
         run = writing.finished()
-        self._runs.insert(0, run)
-        self._due_rows += MERGE_SHARE * run.rows
+        if run.rows:
+            self._runs.insert(0, run)
+            self._due_rows += MERGE_SHARE * run.rows
         for name, table in tables.items():
-            table.replace(pl.concat(staying[name], rechunk=True))
+            table.replace_all(staying[name])
+        self._note_folded(tables)
+        return groups
 
     def _merge_some(self, tables: Tables) -> None:
         """Merges some rows of runs. If the disk is full, merging is tried again after more partials have gone to disk."""
@@ -213,12 +258,11 @@ class ColdPartials:
         yield writing.finished()
 
     def sources(self, tables: Tables) -> list[Source]:
-        """Returns the partials on disk, and those in memory, which must be folded."""
-        held = {name: table.ordered(table.frames[0], self._by) for name, table in tables.items()}
-        return [SortedRows(held, self._by), *self._runs]
+        """Returns the partials on disk, and those in memory."""
+        return [_in_memory(tables, self._by), *self._runs]
 
     def pieces(self, tables: Tables) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yields the partials of all tables in pieces that follow each other, as `Table.ordered` orders them. All in memory must be folded.
+        """Yields the partials of all tables in pieces that follow each other, as `Table.ordered` orders them.
 
         Raises
         ------
@@ -230,9 +274,7 @@ class ColdPartials:
 
     def _in_order(self, sources: Sequence[Source], tables: Tables) -> Iterator[tuple[int, Part]]:
         """Yields ranges of all groups, merged: the number of rows read, and the rows by table."""
-        ranges = -(-sum(source.rows for source in sources) // self.range_rows(tables))
-        for low, high in pairwise(edges(sources, list(tables), self._by, ranges)):
-            assert low is not None
+        for low, high in self._spans(sources, tables):
             rows, part = 0, dict[str, pl.DataFrame]()
             for name, table in tables.items():
                 found = [frame for source in sources for frame in source.between(name, low, high)]
@@ -240,6 +282,13 @@ class ColdPartials:
                 whole = pl.concat([table.frames[0].clear(), *found], rechunk=True)
                 part[name] = table.ordered(table.merge(whole, self._by), self._by)
             yield rows, part
+
+    def _spans(self, sources: Sequence[Source], tables: Tables) -> Iterator[tuple[Key, Key | None]]:
+        """Yields ranges of all groups: the first key, and the first key of the next range."""
+        ranges = -(-sum(source.rows for source in sources) // self.range_rows(tables))
+        for low, high in pairwise(edges(sources, list(tables), self._by, ranges)):
+            assert low is not None
+            yield low, high
 
     def window(self, sources: Sequence[Source], tables: Tables, panes: Sequence[int], rows: int) -> Iterator[Part]:
         """Yields the partials of some panes, unmerged: in ranges of keys that follow each other, or, if they are few, all together.
@@ -292,18 +341,19 @@ class ColdPartials:
 
     def range_rows(self, tables: Tables) -> int:
         """Returns the number of rows of all tables to merge at once."""
-        frames = [table.frames[0] for table in tables.values()]
-        row_bytes = max(40.0, _bytes(tables) / max(1, sum(frame.height for frame in frames)))
+        row_bytes = max(40.0, _bytes(tables) / max(1, sum(table.rows for table in tables.values())))
         return min(RANGE_ROWS_MAX, max(RANGE_ROWS_MIN, int(self._room.memory_bytes / RANGE_SHARE / row_bytes)))
+
+
+def _in_memory(tables: Tables, by: Sequence[str]) -> Source:
+    return SortedRows({name: table.frames for name, table in tables.items()}, by)
 
 
 def _bytes(tables: Tables) -> float:
     return float(sum(frame.estimated_size() for table in tables.values() for frame in table.frames))
 
 
-def _least_count(main: pl.DataFrame, open_: "np.ndarray[Any, np.dtype[np.bool_]]") -> int:
-    """Returns the number of rows from which a group is frequent: half of all groups have fewer, or one row, or are of a passed pane."""
-    counts, most = main["n"].to_numpy()[open_], main.height // 2
-    if counts.size <= most:
-        return 2
-    return max(2, int(np.partition(counts, counts.size - most - 1)[counts.size - most - 1]) + 1)
+def _join(frames: list[pl.DataFrame], rows: pl.DataFrame, rows_max: int) -> None:
+    """Appends rows that follow the others, in memory of their own, to the last frame if both together have at most `rows_max` rows."""
+    last = frames.pop() if frames[-1].height + rows.height <= rows_max else rows.clear()
+    frames.append(rows_apart(pl.concat([last, rows], rechunk=True)))

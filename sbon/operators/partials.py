@@ -15,7 +15,7 @@ from sbon.operators import exact, measures
 from sbon.operators.digits import balanced
 from sbon.operators.exact import BIN_MAX, BIN_MIN, Digits
 from sbon.operators.frames import rows_where, stacked
-from sbon.operators.grouping import Groups, physical, positions
+from sbon.operators.grouping import Groups, in_order, physical, positions
 from sbon.operators.ranges import in_ranges
 from sbon.types import IntArray
 
@@ -40,6 +40,8 @@ class Table:
     def __init__(self) -> None:
         self._frames: list[pl.DataFrame] = []
         self.rows = 0
+        self.is_sorted = False
+        """True if each frame is to be sorted by `by`, with texts in memory of its own. The owner then folds the table, by ranges."""
 
     def partial(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """Returns partials of prepared rows, numbered by group."""
@@ -64,8 +66,10 @@ class Table:
 
     def add(self, partials: pl.DataFrame, by: list[str], *, puts_off: bool = False) -> None:
         """Adds partials. A caller that checks `is_due` may put off long folds (`puts_off`), up to a limit."""
-        self._frames.append(partials)
+        self._frames.append(measures.rows_apart(in_order(partials, by)) if self.is_sorted else partials)
         self.rows += partials.height
+        if self.is_sorted:
+            return
         late = self.rows > PUT_OFF_MAX * self._frames[0].height or len(self._frames) > PUT_OFF_MAX * FOLD_FRAMES
         if self.is_due and (late or not puts_off or self.rows <= FOLD_ROWS_MAX):
             self.folded(by)
@@ -73,7 +77,7 @@ class Table:
     @property
     def is_due(self) -> bool:
         """Tells whether the table should be folded, because the appended rows have outgrown the rest."""
-        if not self._frames:
+        if not self._frames or self.is_sorted:
             return False
         first = self._frames[0].height
         return self.rows - first > max(FOLD_ROWS_MIN, first) or len(self._frames) > FOLD_FRAMES
@@ -99,7 +103,8 @@ class Table:
     def folded(self, by: list[str]) -> pl.DataFrame | None:
         """Returns all partials as one frame with one row per group; None before the first."""
         if len(self._frames) > 1:
-            self.replace(self.merge(stacked(self._frames), by))
+            whole = self.merge(stacked(self._frames), by)
+            self.replace(in_order(whole, by) if self.is_sorted else whole)
         return self._frames[0] if self._frames else None
 
     def keep(self, column: str, wanted: Callable[[IntArray], npt.NDArray[np.bool_]]) -> None:
@@ -110,8 +115,12 @@ class Table:
 
     def replace(self, partials: pl.DataFrame) -> None:
         """Replaces all partials with these."""
-        self._frames = [partials]
-        self.rows = partials.height
+        self.replace_all([partials])
+
+    def replace_all(self, frames: Sequence[pl.DataFrame]) -> None:
+        """Replaces all partials with those of some frames, at least one."""
+        self._frames = list(frames)
+        self.rows = sum(frame.height for frame in frames)
 
 
 class Measure(NamedTuple):

@@ -27,6 +27,8 @@ from sbon.state.sorted_runs import counted
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 _WINDOW = "w"
+FOLDED_FRAMES = 8
+"""Partials of hopping windows in more frames are folded before windows close, since each range of keys is cut from each pane and frame."""
 
 
 class Window(Windowed):
@@ -136,12 +138,11 @@ class Window(Windowed):
 
     def _close_from_disk(self, cold: ColdPartials, aggregates: Aggregates, first: int, end: int) -> Iterator[Sequence[pl.DataFrame]]:
         """Yields the answers that `_close` would return, with partials read from disk, then drops those that are no longer needed."""
-        for table in aggregates.tables.values():
-            if len(table.frames) > 1:
-                for _ in table.fold_in_steps(self._by):
-                    yield ()
-        (slide, size), by = self._in_panes, [_WINDOW, *self._keys]
-        sources, tables = cold.sources(aggregates.tables), aggregates.tables
+        (slide, size), by, tables = self._in_panes, [_WINDOW, *self._keys], aggregates.tables
+        if size > slide and max(len(table.frames) for table in tables.values()) > FOLDED_FRAMES:
+            for _ in cold.fold(tables):
+                yield ()
+        sources = cold.sources(tables)
         yield ()
         panes, counts = counted(sources)
         for low, high in self._stretches(pl.DataFrame({PANE: panes, "count": counts}), first, end, cold.range_rows(tables)):

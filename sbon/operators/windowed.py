@@ -11,7 +11,7 @@ from sbon.operators.aggregates import Aggregates
 from sbon.operators.cold_partials import ColdPartials
 from sbon.operators.compile import columns_of, compile_column
 from sbon.operators.frames import computed, stacked
-from sbon.operators.grouping import Groups, physical, positions
+from sbon.operators.grouping import Groups, in_order, physical, positions
 from sbon.operators.operands import one_zero, prepared
 from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME
@@ -185,8 +185,6 @@ class Windowed(Operator):
             parts = self.parts()
             return parts.head, iter(parts.frames.items())
         tables = self._aggregates.tables
-        for table in tables.values():
-            table.folded(self._by)
         head = parts_of(self._shared, self._watermark, self.late_rows, {}).head
         return head, chain([("input", self._input)], self._cold.pieces(tables))
 
@@ -228,7 +226,7 @@ class Windowed(Operator):
             aggregates = self._compile(frames.pop("input"))
             self._check(frames, aggregates)
             for name, frame in frames.items():
-                aggregates.tables[name].replace(frame)
+                aggregates.tables[name].replace(in_order(frame, self._by) if self._cold else frame)
         self._aggregates, self._watermark, self.late_rows = aggregates, snapshot.watermark_us, snapshot.late_rows
         self._cold = self._none_cold()
 
@@ -264,7 +262,10 @@ class Windowed(Operator):
             own.append(one_zero(value, kind).alias(name))
         operands = prepared(self._shared.aggregates, columns)
         self._input, self._columns = frame.clear(), [*own, *operands.columns]
-        return Aggregates(self._shared.aggregates, operands.operands, operands.types)
+        aggregates = Aggregates(self._shared.aggregates, operands.operands, operands.types)
+        for table in aggregates.tables.values():
+            table.is_sorted = self._room is not None
+        return aggregates
 
     def _named(self, answers: pl.DataFrame, start: pl.Series, end: pl.Series) -> pl.DataFrame:
         """Returns answers with the columns of the output. `start` and `end` are the bounds of their windows in microseconds."""

@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
     )(input_)
     bench.command("peers", epilog="Examples: sbon bench peers --flink flink/bin/python; sbon bench peers --flink PYTHON --json")(peers)
     bench.command("state", epilog="Examples: sbon bench state --json; sbon bench state --keys 1000000 --store runs --key text")(state)
+    bench.command("disk", epilog="Examples: sbon bench disk --json; sbon bench disk --operator hopping --budget 40 --keys 1000000")(disk)
     app.add_typer(bench, name="bench")
 
 
@@ -302,6 +303,32 @@ def state(
         raise typer.BadParameter(f"{(wrong or [key])[0]!r}, expected one of {', '.join(STORES)} for --store, int or text for --key")
     result = measure(keys, share, rows, batch, key, store or list(STORES), _progress, folder)
     _tell(result, show, json)
+
+
+def disk(
+    keys: Annotated[int, typer.Option(min=1_000, metavar="N", help="Number of keys.")] = 10_000_000,
+    rows: Annotated[int, typer.Option(min=1_000, metavar="N", help="Number of rows; keys follow Zipf's law with exponent 1.")] = 2_000_000,
+    batch: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="Rows of a batch.")] = 16_384,
+    key: Annotated[str, typer.Option(metavar="int|text", help="Type of the keys; texts have 13 characters.")] = "int",
+    operator: Annotated[
+        list[str] | None, typer.Option(metavar="tumbling|hopping|deduplication", help="Only these operators.", show_default=False)
+    ] = None,
+    budget: Annotated[
+        list[float] | None, typer.Option(metavar="MB", help="Memory for the state; may be repeated. Default: 80 and 200 MB.")
+    ] = None,
+    folder: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for the files; a temporary folder by default.")] = "",
+    json: Json = False,
+) -> None:
+    """Show how many rows a second windows and deduplication process with most of their state on disk, and the memory that they take."""
+    import os
+
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
+    from sbon_testbed.bench.disk import OPERATORS, measure, show
+
+    wrong = [name for name in operator or [] if name not in OPERATORS]
+    if wrong or key not in ("int", "text"):
+        raise typer.BadParameter(f"{(wrong or [key])[0]!r}, expected one of {', '.join(OPERATORS)} for --operator, int or text for --key")
+    _tell(measure(keys, rows, batch, key, operator or list(OPERATORS), budget or [80.0, 200.0], _progress, folder), show, json)
 
 
 def match(

@@ -122,18 +122,18 @@ def _timed(store: str, keys: int, share: float, rows: int, batch_rows: int, kind
         states: States = {"lmdb": _Lmdb, "rocksdb": _Rocks}.get(store, States)(columns, state, room)
         if isinstance(states, _Lmdb | _Rocks):
             states.open(str(place))
-        _give_back()
-        before_mb, peak_mb, slowest_ms = _memory_mb(), 0.0, 0.0
+        give_back()
+        before_mb, peak_mb, slowest_ms = memory_mb(), 0.0, 0.0
         began = process_time()
         for batch in _batches(order, min(LOAD_ROWS, max(batch_rows, 1)), kind):
             _count(states, batch)
-            peak_mb = max(peak_mb, _memory_mb())
+            peak_mb = max(peak_mb, memory_mb())
         load_s, missed, began, wall = process_time() - began, 0, process_time(), perf_counter()
         for batch in _batches(drawn, batch_rows, kind):
             at = process_time()
             missed += _count(states, batch)
             slowest_ms = max(slowest_ms, 1e3 * (process_time() - at))
-            peak_mb = max(peak_mb, _memory_mb())
+            peak_mb = max(peak_mb, memory_mb())
         took_s, wall_s = process_time() - began, perf_counter() - wall
         return {
             "load_rows_per_s": round(keys / load_s),
@@ -160,8 +160,13 @@ def _entry_bytes(kind: str) -> float:
 
 def _batches(values: "np.typing.NDArray[np.integer[Any]]", rows: int, kind: str) -> Iterator[pl.Series]:
     for start in range(0, len(values), rows):
-        keys = pl.Series("key", values[start : start + rows].astype(np.int64))
-        yield pl.select(pl.lit("user-") + keys.cast(pl.String).str.zfill(8)).to_series().alias("key") if kind == "text" else keys
+        yield key_column(values[start : start + rows], kind)
+
+
+def key_column(values: "np.typing.NDArray[np.integer[Any]]", kind: str) -> pl.Series:
+    """Returns keys of a kind, int or text, as the column `key`."""
+    keys = pl.Series("key", values.astype(np.int64))
+    return pl.select(pl.lit("user-") + keys.cast(pl.String).str.zfill(8)).to_series().alias("key") if kind == "text" else keys
 
 
 def _count(states: States, keys: pl.Series) -> int:
@@ -177,14 +182,14 @@ def _count(states: States, keys: pl.Series) -> int:
     return int(found.rows[~held].sum())
 
 
-def _give_back() -> None:
+def give_back() -> None:
     """Returns freed memory to the system; otherwise states that reuse it would not count."""
     gc.collect()
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _memory_mb() -> float:
+def memory_mb() -> float:
     """Returns the memory of this process in MB, without mapped files."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("RssAnon:"):

@@ -196,6 +196,50 @@ def test_frequent_groups_stay_in_memory() -> None:
     assert [counts["a"], counts["b"], counts["c"]] == [100 - operator._pending_rows // 40] * 3
 
 
+def test_half_of_the_groups_leave_if_all_are_frequent() -> None:
+    operator, whole = (  # the memory is enough for all
+        Window(WindowParams("t", 10**6, 10**6, (("k", K),), FEW), room_of(VirtualDisk(), 10**6)),
+        Window(WindowParams("t", 10**6, 10**6, (("k", K),), FEW)),
+    )
+    for number in range(3):
+        rows = [(number, f"key {one}", 1.0, 1) for one in range(120) for _ in range(1 + one % 5)]
+        for one in (operator, whole):
+            one.process(0, frame(rows, "tkfi"))
+            one._aggregate_pending()
+    cold, aggregates = operator._cold, operator._aggregates
+    assert cold is not None
+    assert aggregates is not None
+    for _ in cold._moved(aggregates.tables, 0):
+        pass
+    held = pl.concat(aggregates.main.frames)
+    assert 0 < held.height <= 60
+    assert held["n"].min() >= 12  # type: ignore[operator]
+    assert cold.rows == 120 - held.height
+    assert rows_of(operator.advance(WATERMARK_END)) == rows_of(whole.advance(WATERMARK_END))
+
+
+def test_copies_between_the_steps_of_a_fold_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorted_runs, "FRAME_ROWS", 10)
+    monkeypatch.setattr(cold_partials, "RANGE_ROWS_MIN", 20)
+    monkeypatch.setattr(cold_partials, "RANGE_ROWS_MAX", 20)
+    operator = Window(WindowParams("t", 10**6, 10**6, (("k", K),), MORE), room_of(VirtualDisk(), 10**6))
+    draw = np.random.default_rng(3)
+    for number in range(6):
+        operator.process(0, drawn(number, 80, draw))
+        operator._aggregate_pending()
+    expected = rows_of(operator.fork().advance(WATERMARK_END))
+    assert operator._cold is not None
+    assert operator._aggregates is not None
+    main, steps = operator._aggregates.main, 0
+    before = main.rows
+    for _ in operator._cold.fold(operator._aggregates.tables):
+        steps += 1
+        assert repr(rows_of(operator.fork().advance(WATERMARK_END))) == repr(expected)
+    assert steps > 5
+    assert main.rows == len(expected) < before
+    assert repr(rows_of(operator.advance(WATERMARK_END))) == repr(expected)
+
+
 def test_runs_are_merged_so_that_there_are_few() -> None:
     disk = VirtualDisk()
     operator = Window(WindowParams("t", 10**6, 10**6, (("k", K),), FEW), room_of(disk))
@@ -290,7 +334,7 @@ def _check_ranges(data: st.DataObject, kinds: list[str], ranges: int) -> None:
     for piece in parts[0].iter_slices(4) if parts[0].height else [parts[0]]:
         writing.add("x", piece)
     written = writing.finished()
-    sources = [written, SortedRows({"x": parts[1]}, by), SortedRows({"x": parts[2]}, by)]
+    sources = [written, SortedRows({"x": parts[1:]}, by)]
     bounds = edges(sources, ["x"], by, ranges)
     found, seen = list[pl.DataFrame](), 0
     for low, high in pairwise(bounds):
