@@ -265,8 +265,10 @@ def with_query(
     run.reference = SimpleNamespace(queries=(Asked("k0", query, 0, 1, "csv"),), rows={"k0": [(1,), (2,), (2,)]})
     run.ids = {"k0": "q1"}
     run.world.data_dir_of = lambda number: tmp_path
-    account = SimpleNamespace(history=[], is_exact=exact, rows=counted)
-    record = SimpleNamespace(state=state, reason=reason, lost=frozenset(), health=SimpleNamespace(healing=SimpleNamespace(account=account)))
+    account = SimpleNamespace(history=[], is_exact=exact, rows=counted, sentences=lambda text_of: [])
+    record = SimpleNamespace(
+        state=state, reason=reason, text_of=str, lost=frozenset(), health=SimpleNamespace(healing=SimpleNamespace(account=account))
+    )
     run.made[0].queries.owned.find = {"q1": record}.get
     return run
 
