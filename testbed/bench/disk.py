@@ -84,14 +84,13 @@ def show(result: dict[str, Any]) -> None:
             count(one["new_keys_per_s"]),
             count(one["rows_per_s"]),
             count(one["rows_per_s_with_end"]),
-            number(one["disk_mb"]),
             number(one["longest_step_ms"]),
         ]
         for one in result["runs"]
     ]
-    titles = ("budget MB", "MB", "new keys/s", "rows/s", "all rows/s with the end", "disk MB", "longest step ms")
+    titles = ("budget MB", "MB", "new keys/s", "rows/s", "with end/s", "step ms")
     columns = (tables.Column("operator"), *(tables.Column(title, right=True) for title in titles))
-    print_table(columns, lines, title=f"{result['keys']:,} keys, {result['rows']:,} rows; by a core second")
+    print_table(columns, lines, title=f"{result['keys']:,} keys, {result['rows']:,} rows; per core second; longest step")
 
 
 def _params(operator: str, rows: int) -> Params:
