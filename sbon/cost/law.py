@@ -60,6 +60,10 @@ _SCATTER_MIN = 0.01
 _OFF = 2.0
 _CAP = 300.0
 """Relative excess at which the cost of a batch is cut off after the first block, so that a storm of page faults does not spoil the law."""
+_ERROR_MAX = 1_000.0
+"""Greatest relative error of a prior's coefficient. It says that nothing is known; with a larger one, its covariance loses its rank."""
+_ROUNDED = 1e-8
+"""Greatest amount by which rounding makes an eigenvalue of a correlation negative; times `_ERROR_MAX` squared, it is far below 1/4."""
 _LEADING = 2 + len(KNEES)
 """Coefficients before those of the classes: of a batch, of a row with an open window, and of a row beyond each knee."""
 
@@ -219,16 +223,26 @@ def rule_law(
 
 
 def widened(law: Law) -> Law:
-    """Returns a law as a prior: each coefficient may be wrong by about half. Coefficients near 0 are raised, to 100 ns per batch and 0.1 ns
-    per row."""
+    """Returns a law as a prior: each coefficient may be wrong by about half, and by twice its error, at most `_ERROR_MAX` times itself.
+    Coefficients near 0 are raised, to 100 ns per batch and 0.1 ns per row.
+
+    Any law may be widened, also a peer's: the covariance of the result has full rank. If that of the law is none, its errors count as
+    independent.
+    """
     coefficients = tuple(
         max(value, least) for value, least in zip(law.coefficients, (100.0, *(0.1 for _ in law.coefficients[1:])), strict=True)
     )
-    covariance = tuple(
-        tuple(4 * entry + (coefficients[i] ** 2 / 4 if i == j else 0.0) for j, entry in enumerate(row))
-        for i, row in enumerate(law.covariance)
-    )
-    return msgspec.structs.replace(law, coefficients=coefficients, covariance=covariance, scatter=max(law.scatter, _SCATTER_FIRST))
+    scale, known = np.array(coefficients), np.array(law.covariance)
+    deviations = np.sqrt(known.diagonal())
+    there = np.where(deviations > 0, deviations, 1.0)
+    with np.errstate(over="ignore"):
+        correlation = (known + known.T) / 2 / there[:, None] / there
+    if not np.isfinite(correlation).all() or np.linalg.eigvalsh(correlation).min() < -_ROUNDED:
+        correlation = np.diag((deviations > 0).astype(float))
+    errors = np.minimum(2 * deviations / scale, _ERROR_MAX)
+    covariance = (correlation * np.outer(errors, errors) + np.eye(len(scale)) / 4) * np.outer(scale, scale)
+    found = tuple(map(tuple, covariance.tolist()))
+    return msgspec.structs.replace(law, coefficients=coefficients, covariance=found, scatter=max(law.scatter, _SCATTER_FIRST))
 
 
 class CostFit:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sbon.cost.figure import Edge, Source
-from sbon.cost.law import CostFit, Law, least_squares_from_zero, rule_law
+from sbon.cost.law import CostFit, Law, least_squares_from_zero, rule_law, widened
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
 
@@ -289,3 +289,29 @@ def test_many_batches_of_one_size_do_not_make_the_law_wrong_for_all_others():
 
     errors = [law.cost_ns(rows).value / cost_ns(rows) - 1 for rows in (100, 1_000, 8_192)]
     assert max(map(abs, errors)) < 0.17  # observed: 0.147 at 1,000 rows; 0.191 if all batches had the same weight
+
+
+def test_any_law_may_be_a_prior_once_it_is_widened():
+    """A law with nearly equal errors of two coefficients, or one from a peer, may have a covariance without full rank."""
+    rng = np.random.default_rng(7)
+    tried = 0
+    for kind in ("positive", "of rank 1", "indefinite", "0", "tiny and huge") * 60:
+        coefficients = tuple((10.0 ** rng.uniform(-9, 6, 5) * rng.integers(0, 2, 5)).tolist())
+        root = rng.normal(size=(5, 1 if kind == "of rank 1" else 5)) * 10.0 ** rng.uniform(-6, 12, (5, 1))
+        covariance = root @ root.T
+        if kind == "indefinite":
+            covariance = covariance * rng.choice([-3.0, 3.0], (5, 5))
+            np.fill_diagonal(covariance, np.abs(np.diagonal(covariance)))
+        if kind in ("0", "tiny and huge"):
+            covariance = np.zeros((5, 5)) if kind == "0" else np.full((5, 5), 1e24) * (1 - np.eye(5)) + 1e-300 * np.eye(5)
+        law = Law(coefficients=coefficients, covariance=tuple(map(tuple, covariance.tolist())), source=Source.MEASURED)
+
+        prior = widened(law)
+        scaled = np.array(prior.covariance) / np.outer(prior.coefficients, prior.coefficients)
+        assert np.linalg.eigvalsh((scaled + scaled.T) / 2).min() > 0.2
+        fit = CostFit(prior)
+        for rows in (100, 10_000) * 40:
+            fit.took(rows, 50_000 + 20 * rows, at_s=1.0)
+        assert all(0 <= cost < math.inf for cost in fit.law(now=1.0).coefficients)
+        tried += 1
+    assert tried == 300
