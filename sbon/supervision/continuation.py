@@ -161,7 +161,11 @@ def continuations(
         for one in lost
         if newest[one] is not None and keeps_state(specs[one].params) and is_exact_elsewhere(one, specs, plan_links, lost, consumers)
     }
-    into_state = {one for one in lost if elsewhere.issuperset(fed := [link.target for link in links if link.source == one]) and fed}
+    into_state = {
+        one
+        for one in lost
+        if not keeps_state(specs[one].params) and elsewhere.issuperset(fed := [link.target for link in links if link.source == one]) and fed
+    }
     found: dict[OperatorId, Continuation] = {}
     for operator, spec in specs.items():
         if operator not in lost:

@@ -353,6 +353,7 @@ def test_a_state_that_is_lost_together_with_the_filter_before_it_is_said_to_be_l
         ((FILTER,), {"w", "f"}, True),
         ((FILTER,), {"w", "f", "k"}, False),
         ((spec("v", WINDOW),), {"w"}, False),
+        ((spec("v", WINDOW),), {"w", "v"}, False),
         ((), {"w"}, True),
         ((), {"w", "k"}, False),
     ],
