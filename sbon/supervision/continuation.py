@@ -161,6 +161,8 @@ def continuations(
         for one in lost
         if newest[one] is not None and keeps_state(specs[one].params) and is_exact_elsewhere(one, specs, plan_links, lost, consumers)
     }
+    # A file that is read again for another consumer does not give the rows that the lost state had taken, whatever their times.
+    elsewhere -= {link.target for link in links if link.source in zero and link.target not in zero}
     into_state = {
         one
         for one in lost

@@ -369,6 +369,15 @@ def test_windows_are_exact_apart_from_those_left_out_if_only_stateless_operators
     assert not is_exact or not any(sum(go_on.lost_rows.values()) for go_on in found.values())
 
 
+def test_a_file_that_is_read_again_beside_another_input_does_not_give_what_the_lost_state_had_taken():
+    window = spec("w", WINDOW)
+    specs = {one.id: one for one in (FILE, spec("p", SOURCE.params), window, SINK)}
+    links = [LinkSpec(link_id(one, other, 0), one, other, 0, 1.0, 1.0) for one, other in (("s", "w"), ("p", "w"), ("w", "k"))]
+    consumers, feeders = {links[2].id: answer(links[2], 2, 3, watermark_us=90)}, {links[1].id: answer(links[1], 4, 40, watermark_us=100)}
+    go_on = continuations(specs, links, {"s", "w"}, consumers, feeders, {})["w"]
+    assert (go_on.begin, go_on.is_exact) == (Begin("window_start", 110), False)
+
+
 def test_a_window_that_had_left_answers_out_goes_on_by_its_watermark_when_a_file_gives_all_again():
     specs, links = chain(FILE, spec("w", WINDOW), SINK)
     consumers = {links[1].id: answer(links[1], 5, 7, watermark_us=90)}
