@@ -10,7 +10,7 @@ import msgspec
 
 from sbon.cost.books import timings_ns
 from sbon.engine.execution import Execution
-from sbon.errors import ConnectorError, LocalProtocolError, PlacementError
+from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.execution.host_reports import measure_costs
 from sbon.execution.instance import Instance
 from sbon.execution.life import Event, State
@@ -90,9 +90,15 @@ class BuiltInEngine:
             elif isinstance(result, BaseException):
                 done(result)
             else:
+                done(start())
+
+        def start() -> BaseException | None:
+            try:
                 measure_costs(instance, self._parts.books, self._host.now())
-                self._lives.on(instance, Event.BUILT if instance.sink is None else Event.SINK_BUILT)
-                done(PlacementError(instance.reason) if instance.state is State.FAILED else None)
+            except SbonError as problem:  # whoever asked for the operator would get no answer, however often he asks
+                return problem
+            self._lives.on(instance, Event.BUILT if instance.sink is None else Event.SINK_BUILT)
+            return PlacementError(instance.reason) if instance.state is State.FAILED else None
 
         def make() -> None:
             if not self._parts.books.is_timed:

@@ -156,18 +156,8 @@ def continuations(
     cuts = cuts_behind(specs, links, lost, feeders, inputs_made)
     finding = frozenset(one for one in begun_at if one in lost)
     newest = newest_taken(specs, plan_links, lost, feeders, zero)
-    elsewhere = {
-        one
-        for one in lost
-        if newest[one] is not None and keeps_state(specs[one].params) and is_exact_elsewhere(one, specs, plan_links, lost, consumers)
-    }
-    # A file that is read again for another consumer does not give the rows that the lost state had taken, whatever their times.
-    elsewhere -= {link.target for link in links if link.source in zero and link.target not in zero}
-    into_state = {
-        one
-        for one in lost
-        if not keeps_state(specs[one].params) and elsewhere.issuperset(fed := [link.target for link in links if link.source == one]) and fed
-    }
+    elsewhere = _exact_elsewhere(specs, links, plan_links, lost, consumers, newest, zero)
+    into_state = _only_into(elsewhere, specs, links, lost)
     found: dict[OperatorId, Continuation] = {}
     for operator, spec in specs.items():
         if operator not in lost:
@@ -219,6 +209,33 @@ def continuations(
         if ahead_us > WATERMARK_MIN:
             found[operator] = msgspec.structs.replace(found[operator], late_until_us=ahead_us, is_exact=False)
     return found
+
+
+def _exact_elsewhere(
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    plan_links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    consumers: Mapping[LinkId, Renewed],
+    newest: Mapping[OperatorId, int | None],
+    zero: Collection[OperatorId],
+) -> set[OperatorId]:
+    """Returns the lost operators with state that cost the query exactly the answers that they leave out."""
+    found = {
+        one
+        for one in lost
+        if newest[one] is not None and keeps_state(specs[one].params) and is_exact_elsewhere(one, specs, plan_links, lost, consumers)
+    }
+    # A file that is read again beside another input does not give the rows that the lost state had taken, and nobody knows their times.
+    return found - {link.target for link in links if link.source in zero and link.target not in zero}
+
+
+def _only_into(
+    some: Collection[OperatorId], specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId]
+) -> set[OperatorId]:
+    """Returns the lost operators without state that feed only operators of `some`, and at least one."""
+    fed = {one: {link.target for link in links if link.source == one} for one in lost if not keeps_state(specs[one].params)}
+    return {one for one, targets in fed.items() if targets and targets.issubset(some)}
 
 
 def by_origin(

@@ -2,9 +2,10 @@
 
 import json
 
-from sbon.errors import LinkError
+from sbon.errors import LinkError, ShapeError
 from sbon.execution.life import State
 from sbon.query.params.source import SinkParams
+from sbon_agent.engine import engine
 from tests.worlds import settled_world
 
 SOURCES = """
@@ -79,3 +80,17 @@ def test_a_query_whose_sink_does_not_hear_the_word_to_begin_is_asked_again_and_n
     assert len(heard) == 3
     world.run_until(lambda: tail.finished, 60, "all rows have come")
     assert sorted(row[1] for row in tail.rows) == list(range(3000))
+
+
+def test_an_operator_whose_costs_cannot_be_measured_is_refused_and_not_waited_for(tmp_path, monkeypatch):
+    world = make_world(tmp_path)
+
+    def refuse(*arguments: object) -> None:
+        raise ShapeError("no prior")
+
+    monkeypatch.setattr(engine, "measure_costs", refuse)
+    answers = []
+    world.agents[0].control(world.requests.make("submit", {"sql": "SELECT ts, i FROM l"}), answers.append)
+    world.run_until(lambda: bool(answers), 60, "an answer")
+    assert "no prior" in str(answers)
+    assert not sinks(world)

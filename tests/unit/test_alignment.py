@@ -1,4 +1,4 @@
-"""Which input of a join is held back, while the other one has rows waiting on this host."""
+"""Inputs of joins that are held back while the other input has rows waiting on this host."""
 
 from types import SimpleNamespace
 from typing import Any
