@@ -15,7 +15,7 @@ from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedEr
 from sbon.execution.crossing import cross, cut, given_before, retire, uncut
 from sbon.execution.life import State
 from sbon.execution.link_replacement import refeed, replaced
-from sbon.execution.renewing import renew
+from sbon.execution.renewing import leave_out, renew
 from sbon.links.frames import Data
 from sbon.peers.connection import Connection
 from sbon.peers.directory import Done
@@ -23,7 +23,7 @@ from sbon.supervision.wanting import passed_on
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.authority import Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk, SampleAsk
-from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Renew, Replaced, Use, Used
+from sbon.wire.deployment import Begin, InputLost, Instantiate, LeaveOut, Refeed, Release, Renew, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import Done as DoneMessage
@@ -183,6 +183,9 @@ class Dispatch:
                 respond(execution.reports.report(operators.begin(query), query))
             case Renew():
                 respond(renew(agent.name, flow, execution.migrations.gives_way, engine.advance, message))
+            case LeaveOut():
+                leave_out(agent.name, operators.instances, execution.migrations.gives_way, message)
+                respond(DoneMessage())
             case Cut():
                 respond(cut(operators, engine, message))
             case Uncut():

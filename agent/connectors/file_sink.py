@@ -193,6 +193,13 @@ class LineSink:
             self.begun_at = begun_at
             return rows
 
+    def begin_here(self) -> None:
+        """Counts the query's rows from the end of the file on."""
+        with self._lock:
+            if self._folder is not None and self._file is not None and not self._ahead:
+                self.begun_at, self.rows_by_origin = os.fstat(self._file.fileno()).st_size, None
+                self._origins.restart(self._folder)
+
     def keep(self) -> None:
         """Makes `close` keep the log of origins, because the sink continues after its agent's restart."""
         self._origins.is_kept = True
@@ -385,6 +392,13 @@ class ParquetSink:
             if self._folder is not None:
                 self.rows_by_origin = self._origins.resume(self._folder, rows)
             return rows
+
+    def begin_here(self) -> None:
+        """Counts the query's rows from the next part on."""
+        with self._lock:
+            if self._folder is not None:
+                self.begun_at, self.rows_by_origin = self._number, None
+                self._origins.restart(self._folder)
 
     def keep(self) -> None:
         """Makes `close` keep the log of origins, because the sink continues after its agent's restart."""

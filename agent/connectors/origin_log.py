@@ -53,6 +53,12 @@ class OriginLog:
             folder.remove(self._name)
         return self._known
 
+    def restart(self, folder: Folder) -> None:
+        """Forgets all rows written so far: the next one is the first."""
+        self.close(folder)
+        folder.remove(self._name)
+        self._rows, self._known, self._notes = 0, {}, 0
+
     def note(self, folder: Folder, key: Key, rows: int) -> None:
         """Notes the input and the origin of the next rows, before they are written. Rows of a single input that names no origins need no
         note."""

@@ -77,9 +77,14 @@ def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[],
     if found is None or rows_since is None or taken_up is None or taken_up.begun_at is None:
         return found
     opened, begun_at, lost = found, taken_up.begun_at, taken_up.lost_rows or 0
+    is_fresh, begin_here = bool(taken_up.is_fresh), getattr(instance.sink, "begin_here", lambda: None)
 
     def open_again() -> None:
         opened()
-        instance.waiting.had_written(rows_since(begun_at), lost, getattr(instance.sink, "rows_by_origin", None))
+        rows = rows_since(begun_at)
+        if is_fresh:
+            begin_here()
+        else:
+            instance.waiting.had_written(rows, lost, getattr(instance.sink, "rows_by_origin", None))
 
     return open_again

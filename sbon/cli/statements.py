@@ -231,7 +231,7 @@ def print_recovery(told: dict[str, Any], *, wide: bool = False) -> None:
     after = f"; engine.heal_after_s adds {told['after_s']:g} s" if told["after_s"] else ""
     if told.get("windows") is not None:
         what = "are left out" if told["windows"] == "leave_out" else "are answered with the rows that come later"
-        print_note(f"windows and sessions that lose rows in a crash {what} (after_crash = '{told['windows']}')")
+        print_note(f"windows, sessions and joins that lose rows in a crash {what} (after_crash = '{told['windows']}')")
     print_note(
         f"a crash is noticed after {least:.1f} to {most:.1f} s ({told['detection']}){after}; the rest is placing and making operators"
     )

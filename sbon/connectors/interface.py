@@ -126,7 +126,7 @@ class SinkConnector(Protocol):
     - `write_values(values)` is like `write`, for a few rows in the form of `sbon.operators.values`, with columns as in the schema that the
       sink was made for. Such rows are then never converted to a frame.
     - `begun_at` is a number from which the sink finds, after a crash, where its query began; `rows_since(begun_at)` returns the number of
-      rows that are there since then, and is called after `open`.
+      rows that are there since then, and is called after `open`. `begin_here()`, called after that, sets `begun_at` to the end.
     - `next_of(link, origin)` is called before each `write` of a sink that can find its rows again. It gives the input and the origin of the
       rows, as numbers (`sbon.links.origins`); the input is 0 if there is only one. After `rows_since`, `rows_by_origin` has the number of
       rows that are there by input and origin, or None. `keep()` is called before `close` if the sink is to continue when its agent is back.

@@ -99,7 +99,7 @@ class Input(End):
         """Processed batches whose results are not all safe further on; only for an operator without state."""
         self.told_safe = self.told_bytes = 0
         """The number up to which its batches are safe, as the source was last told; `told_bytes`: the bytes that had come by then."""
-        self.origin = InputRows()
+        self.origin = InputRows(is_first=not receiver.received)
         """Counts of the rows taken of this input, and of the rows made of them, by origin."""
         self.bytes_in = 0
         self.byte_rate = Rate()
@@ -152,6 +152,14 @@ class Input(End):
     def origins_taken(self) -> tuple[int, ...] | None:
         """Rows that have come, by origin, including those that wait; None if unknown."""
         return counted(self.origin.taken, self.queue)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the last rows that have come are known not to be the first part of an answer."""
+        times = self.origin.times.copy()
+        for batch in self.queue:
+            times.take(batch)
+        return times.until_us is not None
 
     @property
     def rows_taken(self) -> int:

@@ -3,7 +3,7 @@
 The home of a query asks for it (`Renew`, docs/recovery.md).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -17,10 +17,10 @@ from sbon.links.origins import of_part
 from sbon.query.params.kinds import keeps_state
 from sbon.query.params.source import SinkParams
 from sbon.query.params.streams import ExchangeParams
-from sbon.query.plan import LinkSpec
+from sbon.query.plan import Begin, LinkSpec
 from sbon.types import NodeId, OperatorId
 from sbon.watermarks import WATERMARK_MIN
-from sbon.wire.deployment import Renew, Renewed, TakenUp
+from sbon.wire.deployment import LeaveOut, Renew, Renewed, TakenUp
 
 STEADY = frozenset({State.WAITING, State.RUNNING, State.STALLED, State.FINISHING, State.FINISHED})
 """States in which an operator keeps its links: it neither moves nor ends."""
@@ -58,6 +58,32 @@ def renew(
     return _gives(flow, instance, end, message) if isinstance(end, Output) else _takes(flow, instance, end, advance, message)
 
 
+def leave_out(
+    me: NodeId, instances: Mapping[OperatorId, Instance], gives_way: Callable[[OperatorId, OperatorId], bool], message: LeaveOut
+) -> None:
+    """Lets a running operator leave out answers that would lack rows of an operator lost elsewhere; repeating it does nothing more.
+
+    Parameters
+    ----------
+    gives_way : as for `renew`
+
+    Raises
+    ------
+    LocalProtocolError
+        It is not possible now, or not here: ask again.
+    """
+    instance = instances.get(message.operator)
+    if instance is None:
+        raise LocalProtocolError(f"operator {message.operator} is not on {me}")
+    if message.column not in [column.name for column in instance.spec.schema]:
+        raise LocalProtocolError(f"operator {message.operator} has no column {message.column}")
+    if not gives_way(instance.id, instance.id) or instance.state not in STEADY:
+        raise LocalProtocolError(f"operator {instance.id} is {instance.state.value}, or about to move")
+    before = instance.spec.begin
+    if not isinstance(before, Begin) or before.us < message.us:
+        instance.spec = msgspec.structs.replace(instance.spec, begin=Begin(message.column, message.us))
+
+
 def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> Renewed:
     if output.link.id != message.end.link.id or output.node != message.end.node:
         link = msgspec.structs.replace(output.link, id=message.end.link.id)
@@ -69,7 +95,8 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         link=output.link,
         after=after,
         rows=sender.rows_acknowledged,
-        watermark_us=_given_up_to_us(instance, output) if after else WATERMARK_MIN,
+        watermark_us=_up_to(instance, sender.made_for(after)) if after else WATERMARK_MIN,
+        sent_us=_up_to(instance, sender.made_for(sender.highest_sent)),
         settled_us=instance.watermark_out_us if sender.is_settled else WATERMARK_MIN,
         schema=instance.spec.schema,
         made=made,
@@ -80,14 +107,17 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
     )
 
 
-def _given_up_to_us(instance: Instance, output: Output) -> int:
-    """Returns a watermark that all acknowledged rows of a link had been made for, or a higher one.
+def _up_to(instance: Instance, known_us: int | None) -> int:
+    """Returns a watermark that the rows on an output had been made for, or a higher one.
 
     An operator without state that has several inputs gives rows of one input while its own watermark waits for another.
+
+    Parameters
+    ----------
+    known_us : what the sending end knows of it; None if that may be any watermark up to the present one
     """
-    known = output.sender.given_up_to_us
-    given_us = instance.watermark_out_us if known is None else known
-    if keeps_state(instance.spec.params) or len(instance.inputs) < 2:
+    given_us = instance.watermark_out_us if known_us is None else known_us
+    if given_us <= WATERMARK_MIN or keeps_state(instance.spec.params) or len(instance.inputs) < 2:
         return given_us
     return max([given_us, *[incoming.watermark_us for incoming in instance.inputs.values()]])
 
@@ -117,6 +147,7 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
         rows=incoming.rows_taken,
         watermark_us=incoming.watermark_taken_us,
         origins=incoming.origins_taken,
+        is_whole=incoming.is_whole,
         ahead_us=instance.watermark_us if _is_ahead(instance, incoming) else WATERMARK_MIN,
     )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sbon.links.batch import Batch
 from sbon.links.link_names import first_name
+from sbon.links.row_times import RowTimes
 from sbon.types import LinkId
 
 if TYPE_CHECKING:
@@ -122,17 +123,24 @@ class InputRows:
         Rows of processed batches, by origin; None if the origin of some rows is unknown.
     is_noted
         True if a sink notes the origins of the rows that it writes.
+    times
+        Watermarks that the rows of processed batches had been made for.
+
+    Parameters
+    ----------
+    is_first : False if batches have come that are not known
     """
 
-    __slots__ = ("is_noted", "made", "made_by_origin", "made_of_all", "number", "taken")
+    __slots__ = ("is_noted", "made", "made_by_origin", "made_of_all", "number", "taken", "times")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_first: bool = True) -> None:
         self.number = 0
         self.made_of_all: int | None = 0
         self.made: tuple[int, ...] | None = None
         self.made_by_origin: ByOrigin | None = None
         self.is_noted = False
         self.taken: tuple[int, ...] | None = ()
+        self.times = RowTimes(is_first=is_first)
 
     def of(self, origin: int) -> int:
         """Returns the origin of the rows that a stateless operator makes of a batch with this origin (0: unknown) on this input."""
@@ -164,6 +172,7 @@ class InputRows:
 
     def count(self, batch: Batch) -> None:
         """Counts the rows of a batch that has just been processed."""
+        self.times.take(batch)
         if self.taken is not None and batch.rows:
             self.taken = added(self.taken, batch.origin, batch.rows)
 

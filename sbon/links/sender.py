@@ -9,6 +9,7 @@ from sbon.errors import LocalProtocolError
 from sbon.links.backlog import Backlog
 from sbon.links.batch import Batch, Payload
 from sbon.links.config import LinkConfig
+from sbon.links.row_times import RowTimes
 from sbon.types import LinkId
 from sbon.watermarks import WATERMARK_MIN
 
@@ -28,7 +29,7 @@ class LinkSender:
         safe further on."""
         self.forgotten = 0
         """All batches up to this number have been dropped, because they are safe, or were processed on this host."""
-        self._forgotten_watermark_us: int | None = None  # of the last batch dropped; None: unknown, as the sender has moved
+        self._row_times = RowTimes(is_first=True)  # of the batches dropped
         self._sent = 0  # highest sequence handed out since the last rewind
         self._credit_end = config.window_batches
         self.before: tuple[int, int] = (0, WATERMARK_MIN)
@@ -38,7 +39,8 @@ class LinkSender:
         self.rows_left_out = 0
         """Rows of batches that could not be encoded."""
         self.batches_resent = 0
-        self._highest_sent = 0
+        self.highest_sent = 0
+        """Highest number of the batches that may have arrived."""
 
     @property
     def compression(self) -> Compression:
@@ -95,23 +97,16 @@ class LinkSender:
         """Returns the number of the last batch offered; 0 before the first."""
         return self._next_sequence - 1
 
-    @property
-    def given_up_to_us(self) -> int | None:
-        """Returns a watermark that the rows of all dropped batches had been made for, or a higher one; None if that may be any watermark
-        up to the operator's present one.
+    def made_for(self, sequence: int) -> int | None:
+        """Returns a watermark, in microseconds, that the rows of all batches up to `sequence` had been made for.
 
-        A large answer is sent in parts, and only the last part has the answer's watermark.
+        `WATERMARK_MIN` if there are none; None if that may be any watermark up to the operator's present one.
         """
-        oldest = self.backlog.get(self.forgotten + 1)
-        if oldest is None:
-            return None
-        known = self._forgotten_watermark_us
-        if known is not None and known < oldest.watermark_us:
-            return known
-        later: Batch | None = oldest
-        while later is not None and later.watermark_us <= oldest.watermark_us:
-            later = self.backlog.get(later.sequence + 1)
-        return None if later is None else later.watermark_us
+        times, number = self._row_times.copy(), self.forgotten + 1
+        while (number <= sequence or times.until_us is None) and (batch := self.backlog.get(number)) is not None:
+            times.take(batch)
+            number += 1
+        return times.until_us if number > sequence else None
 
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0, origin: int = 0) -> Batch:
         """Numbers a batch and keeps it until it is safe.
@@ -137,9 +132,9 @@ class LinkSender:
         if batch.sequence != self._sent + 1:
             raise LocalProtocolError(f"link {self.link}: sent batch {batch.sequence}, expected {self._sent + 1}")
         self._sent = batch.sequence
-        if batch.sequence <= self._highest_sent:
+        if batch.sequence <= self.highest_sent:
             self.batches_resent += 1
-        self._highest_sent = max(self._highest_sent, batch.sequence)
+        self.highest_sent = max(self.highest_sent, batch.sequence)
 
     def leave_out(self, sequence: int) -> int:
         """Removes the rows of a batch that cannot be encoded; number and watermark stay. Returns the number of lost rows.
@@ -171,12 +166,16 @@ class LinkSender:
         if not keeps:
             safe = processed
         if safe > self.forgotten:
-            last = self.backlog.get(safe)
-            self._forgotten_watermark_us = None if last is None else last.watermark_us
+            for sequence in range(self.forgotten + 1, safe + 1):
+                batch = self.backlog.get(sequence)
+                if batch is None:  # on disk
+                    self._row_times = RowTimes(is_first=False)
+                    break
+                self._row_times.take(batch)
             self.forgotten = safe
             self.rows_acknowledged += self.backlog.forget(safe)
         self._sent = max(self._sent, processed)
-        self._highest_sent = max(self._highest_sent, processed)
+        self.highest_sent = max(self.highest_sent, processed)
         # An acknowledgement that arrives after a later one does not shrink the credit. The credit never exceeds our own bound on memory.
         self._credit_end = max(self._credit_end, processed + min(credit, self._config.window_batches))
         return True
@@ -227,8 +226,9 @@ class LinkSender:
         for batch in batches:
             sender.backlog.append(batch)
         sender.rows_offered, sender.rows_acknowledged = offered, acknowledged
-        sender._processed = sender._sent = sender._highest_sent = next_sequence - len(numbers) - 1
+        sender._processed = sender._sent = sender.highest_sent = next_sequence - len(numbers) - 1
         sender.safe = sender.forgotten = sender._processed
+        sender._row_times = RowTimes(is_first=not sender.forgotten)
         sender._credit_end = sender._sent + config.window_batches
         return sender
 

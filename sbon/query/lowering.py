@@ -420,8 +420,9 @@ def _lower_sides(join: Join, conditions: tuple[Expression, ...], wanted: Sequenc
         wanted = [fold(substitute(value, same)) for value in wanted]
     bounds = () if join.window is None else BOUNDS
     outputs = set(columns_of([*residual, *above, *wanted])).difference(bounds)
-    if not outputs and not bounds:  # a row has at least one column
-        outputs = {next(name for name, side, inner in join.columns if (side, inner) == (0, join.left_time))}
+    # After a crash, a left join leaves out rows by this time. And a row has at least one column.
+    if not bounds and (join.outer or not outputs):
+        outputs.add(next(name for name, side, inner in join.columns if (side, inner) == (0, join.left_time)))
     streams: list[Lowered] = []
     places: list[dict[str, str]] = []
     for side, (relation, time) in enumerate(((join.left, join.left_time), (join.right, join.right_time))):

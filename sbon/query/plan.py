@@ -15,7 +15,7 @@ import msgspec
 
 from sbon.message_limits import Amount, Epoch, Few, Link, Operator
 from sbon.query.limits import INSTANCES_MAX, LimitError, check_count, check_share
-from sbon.query.params.joined import WindowJoinParams
+from sbon.query.params.joined import JoinParams, WindowJoinParams
 from sbon.query.params.kinds import Params
 from sbon.query.params.ordered import DeduplicateParams, TopParams
 from sbon.query.params.windowed import SessionParams, WindowParams
@@ -23,9 +23,9 @@ from sbon.schema import Schema
 from sbon.types import NodeId, OperatorId, QueryId
 
 LEAVE_OUT, INCOMPLETE = AFTER_CRASH = ("leave_out", "incomplete")
-"""Choices for windows and sessions that have lost rows in a crash."""
-OMITTING = WindowParams | SessionParams | TopParams | DeduplicateParams | WindowJoinParams
-"""Operators whose answers are for windows or sessions, with that choice (`omits_begun`)."""
+"""Choices for windows, sessions and joins that have lost rows in a crash."""
+OMITTING = WindowParams | SessionParams | TopParams | DeduplicateParams | JoinParams | WindowJoinParams
+"""Operators whose answers need rows of a stretch of event time, with that choice (`omits_begun`)."""
 FINISH, DEFER, SHED = ON_MISS = ("finish", "defer", "shed")
 """Choices for rows that would be late."""
 
@@ -120,7 +120,7 @@ class LinkSpec(msgspec.Struct, frozen=True):
 
 
 def after_crash(operators: Iterable[OperatorSpec]) -> str | None:
-    """Returns the choice for windows and sessions that have lost rows in a crash; None if no operator has windows or sessions."""
+    """Returns the choice for windows, sessions and joins that have lost rows in a crash; None if the operators have none."""
     omits = [spec.params.omits_begun for spec in operators if isinstance(spec.params, OMITTING)]
     return None if not omits else LEAVE_OUT if all(omits) else INCOMPLETE
 

@@ -281,7 +281,8 @@ class PlanBuilder:
             )
         else:
             span = join.before_us, join.after_us
-            params = JoinParams(join.left_time, join.right_time, left_keys, right_keys, *span, join.columns, residual, outer, apart)
+            times = join.left_time, join.right_time
+            params = JoinParams(*times, left_keys, right_keys, *span, join.columns, residual, outer, apart, self._omits_begun)
         return [self._wiring.add_keyed(params, join, sides)]
 
     def _emit_lookup(self, lookup: Lookup) -> list[OperatorSpec]:

@@ -127,7 +127,9 @@ def _planning(
             raise QueryError(f"{asked}, but {NO_KEYS}", line=line, column=column, hint="leave instances out, or group by a key")
         if wishes.after_crash is not None and after_crash(wiring.operators) is None:
             line, column = getattr(statement, "places", {}).get("after_crash", (0, 0))
-            raise QueryError("after_crash, but the query has no windows and no sessions", line=line, column=column, hint="leave it out")
+            raise QueryError(
+                "after_crash, but the query has no windows, no sessions and no joins", line=line, column=column, hint="leave it out"
+            )
         if wishes.on_miss == DEFER:
             _check_defer(wiring.operators, getattr(statement, "places", {}).get("on_miss", (0, 0)))
         operators, links, sizings = tuple(wiring.operators), tuple(wiring.links), tuple(wiring.sizings)

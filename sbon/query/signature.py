@@ -64,8 +64,10 @@ def of_part(signed: str, part: Part | None) -> str:
 
 
 def _unless_omitting(params: OMITTING) -> list[str]:
-    """Returns a mark for windows and sessions that answer although a crash has taken rows of them. Queries that leave these out must not
-    share them."""
+    """Returns a mark for windows, sessions and joins that answer although a crash has taken rows of them.
+
+    Queries that leave these out must not share them.
+    """
     return [] if params.omits_begun else ["incomplete"]
 
 
@@ -109,6 +111,7 @@ def _form(params: Params) -> Any:
                 sorted((_expression(left), _expression(right)) for left, right in keys),
                 params.columns,
                 _predicate(params.residual),
+                *_unless_omitting(params),
             ]
             return form if params.outer is None else [*form, "left", msgspec.to_builtins(params.outer)]
         case LookupParams():

@@ -119,6 +119,11 @@ class Account:
                 self.history[place] = msgspec.structs.replace(done, go_on=go_on)
                 return
 
+    def begins_fresh(self, sink: OperatorId, epoch: int) -> bool:
+        """Tells whether the sink that was made again under `epoch` counts none of the rows that former copies have written."""
+        done = next((done for done in reversed(self.history) if sink in done.go_on), None)
+        return done is not None and done.epoch == epoch and done.go_on[sink].is_fresh
+
     def not_found(self, sink: OperatorId, epoch: int) -> None:
         """Records that a sink, made again under `epoch`, cannot tell which rows of each input and origin its former copy has written."""
         for place, done in reversed([*enumerate(self.history)]):
@@ -200,6 +205,8 @@ class Account:
                 if go_on.state_until_us is not None:
                     until, begin = _instant(go_on.state_until_us) or "now", _begin(go_on)
                     left_out = f"; those that begin before {begin} are left out" if begin is not None else ""
+                    for one, first in sorted(go_on.begin_behind.items()):
+                        left_out += f"; {one} ({text_of(one)}) leaves out those before {_instant(first.us) or 'now'}"
                     found.append(f"{what} and began empty: answers up to {until} lack what it had taken{left_out}")
                 if go_on.late_until_us is not None:
                     until = _instant(go_on.late_until_us) or "now"
@@ -229,6 +236,7 @@ class Account:
                         "epoch": done.epoch,
                         "state_lost_until": _instant(done.go_on[operator].state_until_us),
                         "left_out_before": _begin(done.go_on[operator]),
+                        "left_out_behind": {one: _instant(first.us) for one, first in sorted(done.go_on[operator].begin_behind.items())},
                         "late_until": _instant(done.go_on[operator].late_until_us),
                     }
                     for operator, node in sorted(done.nodes.items())
@@ -289,6 +297,22 @@ class Healing:
             self.positions[report.id] = report.position
         else:
             self.positions.pop(report.id, None)
+
+    def begun(self, found: Recovered) -> None:
+        """Records the losses of an attempt that is about to make operators."""
+        self.account.begun(found)
+        for sink, go_on in found.go_on.items():
+            if go_on.fresh:  # the rows in its file cannot be compared with those to come
+                self.begun_at.pop(sink, None)
+
+    def heard_begin(self, report: OperatorReport) -> None:
+        """Records where a sink begins in its file, unless it has opened the file behind rows of former copies that count."""
+        if report.begun_at is None or self.plans.is_replanned:
+            return
+        if not generation(report.epoch):
+            self.begun_at.setdefault(report.id, report.begun_at)
+        elif self.account.begins_fresh(report.id, report.epoch) and not self.account.missing.get(report.id):
+            self.begun_at[report.id] = report.begun_at
 
     def begins_anew(self) -> int:
         """Returns a new epoch, used by nothing else, for an operator that is made again or a link that is replaced."""

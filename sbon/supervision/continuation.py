@@ -25,7 +25,8 @@ from sbon.links.origins import of_part
 from sbon.query.params.kinds import keeps_state
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec
-from sbon.supervision.lost_state import begin, begin_of, is_exact_elsewhere, lacks_until, newest_taken, watermarks_seen, windows_left_out
+from sbon.supervision.left_out import Stretch, behind, has_told_all, is_exact, stretches
+from sbon.supervision.lost_state import begin_of, newest_answered, newest_taken, watermarks_seen, windows_left_out
 from sbon.supervision.once_more import from_zero, in_another_order, is_table
 from sbon.supervision.rows_made import Cut, Made, cuts_behind, parts_of, rows_made, several_inputs
 from sbon.types import LinkId, OperatorId
@@ -63,6 +64,15 @@ class Continuation(msgspec.Struct, frozen=True):
     rows; None if unknown."""
     begin: Begin | None = None
     """The first answers that have all rows; None: none are left out, although they may lack rows."""
+    begin_behind: Mapping[OperatorId, Begin] = {}
+    """The first answers that have all rows, of operators behind it that run on; they leave out earlier ones."""
+    whole_us: int | None = None
+    """Event time from which on its lost state costs the query no answer, in microseconds; None if no state is missing, or nobody knows."""
+    fresh: tuple[LinkId, ...] = ()
+    """Inputs of a sink, by their first names, whose rows its former copies have not written, or nobody knows how many of them they have.
+    Then the sink skips no row."""
+    is_fresh: bool = False
+    """True for a sink all of whose inputs are `fresh`: it counts its rows from the end of its file on."""
     by_word: bool = False
     """True for a sink that has yet to say whether it has found what its former copy has written of each input and origin. The continuation
     is exact only if it has."""
@@ -124,6 +134,7 @@ def continuations(
     absent_files: Collection[OperatorId] = (),
     positions: Mapping[OperatorId, Made] = {},
     plan_links: Sequence[LinkSpec] | None = None,
+    unable: Collection[OperatorId] = (),
 ) -> dict[OperatorId, Continuation]:
     """Returns from where each lost operator goes on.
 
@@ -139,6 +150,7 @@ def continuations(
     absent_files : operators that are away (`files_away`)
     positions : lost sources that begin in the midst of their files, with the rows before that place (`may_begin`)
     plan_links : all links of the query, if `links` are only those of the lost operators
+    unable : operators that run on hosts which cannot be told what to leave out
     """
     plan_links = links if plan_links is None else plan_links
     zero = from_zero(specs, links, lost, positions)
@@ -155,10 +167,22 @@ def continuations(
             inputs_made[operator] = of_inputs
     cuts = cuts_behind(specs, links, lost, feeders, inputs_made)
     finding = frozenset(one for one in begun_at if one in lost)
-    newest = newest_taken(specs, plan_links, lost, feeders, zero)
-    elsewhere = _exact_elsewhere(specs, links, plan_links, lost, consumers, newest, zero)
+    taken_us = newest_taken(specs, plan_links, lost, feeders, zero)
+    answered_us = newest_answered(specs, plan_links, lost, feeders)
+    lacks = {one: until_us for one, until_us in lacking.items() if one not in zero}  # who gets all rows again lacks none
+    stretched = stretches(specs, plan_links, lost, taken_us, answered_us, lacks, consumers, unable)
+    stateful = [one for one in lost if keeps_state(specs[one].params)]
+    elsewhere = {
+        one
+        for one in stateful
+        if is_exact(one, plan_links, stretched)
+        and (one not in zero or (one in shifted and has_told_all(one, specs, plan_links, lost, consumers)))
+    }
     into_state = _only_into(elsewhere, specs, links, lost)
     found: dict[OperatorId, Continuation] = {}
+    uncounted: set[OperatorId] = set()
+    """Operators of which nobody knows how many rows they had made, and that do not make them again from the first one on."""
+    repeating = _behind([*zero, *absent_files], specs, links)
     for operator, spec in specs.items():
         if operator not in lost:
             continue
@@ -195,39 +219,46 @@ def continuations(
             found[operator] = by_number(one, known, {*counts, *finding})
         else:
             answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
-            if len(inputs) == 1 and inputs[0].source in elsewhere and not isinstance(spec.params, SinkParams):
+            if inputs and all(link.source in elsewhere for link in inputs):
                 elsewhere.add(operator)
+            if operator not in repeating and all(answer.made is None for answer in answers):
+                uncounted.add(operator)
             told = {link.source for link in inputs if link.source in found and found[link.source].given(link) is not None}
             finds_end = operator in finding and all(link.source not in unordered or link.source in told for link in inputs)
-            newest_us, lacking_us = (WATERMARK_MIN, None) if operator in zero else (newest[operator], lacking.get(operator))
-            found[operator] = behind_consumers(one, answers, newest_us, lacking_us, is_elsewhere=operator in elsewhere, finds_end=finds_end)
-            if finds_end and (told or len(inputs) > 1):
+            found[operator] = behind_consumers(
+                one, answers, stretched.get(operator), lacks.get(operator), is_elsewhere=operator in elsewhere, finds_end=finds_end
+            )
+            fresh = [link for link in inputs if isinstance(spec.params, SinkParams) and link.source in elsewhere | uncounted]
+            if fresh:
+                names_of_fresh = tuple(sorted(first_name(link.id) for link in fresh))
+                found[operator] = msgspec.structs.replace(
+                    found[operator], fresh=names_of_fresh, is_fresh=len(fresh) == len(inputs), is_exact=operator in elsewhere
+                )
+            elif finds_end and (told or len(inputs) > 1):
                 found[operator] = msgspec.structs.replace(found[operator], by_word=True)
         if operator in into_state:  # what was under way to it was lost with the state
             found[operator] = msgspec.structs.replace(found[operator], lost_rows={}, is_exact=True)
+        if operator in stateful and operator in stretched:
+            found[operator] = _with_those_behind(found[operator], behind([operator], plan_links), stretched, lost)
         ahead_us = max([consumers[name].ahead_us for name in taken], default=WATERMARK_MIN)
         if ahead_us > WATERMARK_MIN:
             found[operator] = msgspec.structs.replace(found[operator], late_until_us=ahead_us, is_exact=False)
     return found
 
 
-def _exact_elsewhere(
-    specs: Mapping[OperatorId, OperatorSpec],
-    links: Sequence[LinkSpec],
-    plan_links: Sequence[LinkSpec],
-    lost: Collection[OperatorId],
-    consumers: Mapping[LinkId, Renewed],
-    newest: Mapping[OperatorId, int | None],
-    zero: Collection[OperatorId],
-) -> set[OperatorId]:
-    """Returns the lost operators with state that cost the query exactly the answers that they leave out."""
-    found = {
-        one
-        for one in lost
-        if newest[one] is not None and keeps_state(specs[one].params) and is_exact_elsewhere(one, specs, plan_links, lost, consumers)
-    }
-    # A file that is read again beside another input does not give the rows that the lost state had taken, and nobody knows their times.
-    return found - {link.target for link in links if link.source in zero and link.target not in zero}
+def _with_those_behind(
+    go_on: Continuation, reached: Sequence[OperatorId], stretched: Mapping[OperatorId, Stretch], lost: Collection[OperatorId]
+) -> Continuation:
+    """Returns a continuation with what the operators behind it leave out.
+
+    Parameters
+    ----------
+    reached : the operator, and all that it feeds
+    """
+    there = [one for one in reached if one in stretched]
+    begins = {one: begin for one in there if one not in lost and (begin := stretched[one].begin) is not None}
+    whole_us = max(stretched[one].whole_us for one in there)
+    return msgspec.structs.replace(go_on, begin_behind=begins, whole_us=whole_us)
 
 
 def _only_into(
@@ -375,17 +406,16 @@ def by_number(one: Lost, known: Made, counted: Collection[OperatorId]) -> Contin
 
 
 def behind_consumers(
-    one: Lost, feeders: Sequence[Renewed], newest_us: int | None, lacking_us: int | None, *, is_elsewhere: bool, finds_end: bool
+    one: Lost, feeders: Sequence[Renewed], stretch: Stretch | None, lacking_us: int | None, *, is_elsewhere: bool, finds_end: bool
 ) -> Continuation:
     """Returns from where an operator with state, a source or a sink goes on, if nothing better is known.
 
     Parameters
     ----------
     feeders : the answers of its feeders
-    newest_us : event time that no row has exceeded that it had taken and does not get again; `WATERMARK_MIN` if there is none, None if
-        nobody knows
+    stretch : the answers that lack rows; None if none do
     lacking_us : event time up to which its former copies lacked rows, because they had begun empty, too
-    is_elsewhere : True if exactly the answers before its `begin` are lost (`is_exact_elsewhere`), or if it passes such answers on
+    is_elsewhere : True if exactly the answers before its `begin` are lost, or if it passes such answers on
     finds_end : True for a sink that finds out what its former copy has written, and gets its rows in the same order as before
     """
     params = one.spec.params
@@ -394,9 +424,7 @@ def behind_consumers(
     if any(link.part is not None for link in one.outputs):  # each consumer has taken its own part of the rows
         gone = dict.fromkeys(one.taken, 0) | dict.fromkeys(list(one.taken)[:1], max(0, made - sum(one.taken.values())))
     keeps = keeps_state(params)
-    until_us = lacks_until(params, newest_us) if keeps and newest_us is not None and newest_us > WATERMARK_MIN else None
-    if lacking_us is not None:
-        until_us = lacking_us if until_us is None else max(until_us, lacking_us)
+    until_us = stretch.until_us if keeps and stretch is not None else lacking_us
     begin_us = one.seen_us
     if keeps and WATERMARK_MIN < one.seen_us < WATERMARK_END:
         begin_us = begin_of(params, one.seen_us)
@@ -409,7 +437,7 @@ def behind_consumers(
         state_until_us=until_us,
         repeats_all=isinstance(params, SourceParams) and params.connector == "datagen",
         windows=windows_left_out(params, one.seen_us, until_us, lacking_us),
-        begin=begin(params, until_us),
+        begin=stretch.begin if keeps and stretch is not None else None,
     )
 
 
@@ -451,7 +479,13 @@ def begins_with(go_on: Continuation, link: LinkSpec) -> bool:
 
 
 def taken_up(
-    go_on: Continuation, epoch: int, seconds: float, begun_at: int | None, users: tuple[User, ...], lost: int, begins: Made | None = None
+    go_on: Continuation,
+    epoch: int,
+    seconds: float,
+    begun_at: int | None,
+    users: tuple[User, ...],
+    lost: int,
+    begins: Made | None = None,
 ) -> TakenUp:
     """Returns the message that tells a host about the former copy of an operator.
 
@@ -460,4 +494,6 @@ def taken_up(
     begins : the rows before the place where a source begins in the midst of its file; None for all others
     """
     told = TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users, lost or msgspec.UNSET)
+    if go_on.fresh:
+        told = msgspec.structs.replace(told, is_fresh=True)
     return told if begins is None else msgspec.structs.replace(told, begins_behind=begins.rows)

@@ -1,27 +1,28 @@
-"""Computes the event times at which lost operators with state begin again, and how many of their windows lack rows. Pure functions."""
+"""Computes how far lost operators with state had come in event time, and how many of their windows lack rows. Pure functions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from sbon.links.link_names import first_name
 from sbon.query.params.joined import JoinParams, WindowJoinParams
-from sbon.query.params.kinds import Params
+from sbon.query.params.kinds import Params, keeps_state
 from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import MapParams, UnnestParams
-from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.source import SourceParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
-from sbon.query.plan import OMITTING, Begin, LinkSpec, OperatorSpec
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.types import LinkId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed
 
+_IN_WINDOWS = (WindowParams, SessionParams, TopParams, DeduplicateParams, WindowJoinParams)
 IN_TIME = (MapParams, UnnestParams, UnionParams, ExchangeParams, MergeParams)
 """Operators whose output watermark is at most that of their input."""
 IN_ORDER = (WindowParams, SessionParams, TopParams, OverParams, DeduplicateParams, WindowJoinParams, MergeParams)
 """Operators that give a row only when the watermark has passed it."""
-PASSING = (MapParams, AssignParams, UnnestParams, UnionParams, ExchangeParams, MergeParams, MulticastParams)
-"""Operators whose answers lack only rows that they have not been given. A merge that goes on holds rows, and gives all of them."""
 
 
 def watermarks_seen(
@@ -124,9 +125,8 @@ def newest_taken(
             if link.source in lost:
                 known.append(given.get(link.source))
             elif answer is not None:  # a source that is away says later how far it is
-                known.append(
-                    newest_given(answer, ahead.get(link.source, Ahead(0, False)), len([one for one in links if one.target == link.source]))
-                )
+                inputs_there = len([one for one in links if one.target == link.source])
+                known.append(newest_given(answer, ahead.get(link.source, Ahead(0, False)), inputs_there))
         there = [one for one in known if one is not None]
         newest: int | None = None if not inputs or len(there) < len(known) else max(there, default=WATERMARK_MIN)
         found[operator] = newest
@@ -135,7 +135,37 @@ def newest_taken(
     return found
 
 
-def newest_given(answer: Renewed, ahead: Ahead, inputs: int) -> int | None:
+def newest_answered(
+    specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId], feeders: Mapping[LinkId, Renewed]
+) -> dict[OperatorId, int | None]:
+    """Returns an event time, in microseconds, that no answer has exceeded of those that each lost operator may have given, whatever its
+    consumers say; None if nobody knows, `WATERMARK_MIN` if there was no answer.
+
+    An answer of an operator with state needs rows of all its inputs: a join pairs them, others wait for the watermark of each.
+    """
+    ahead = ahead_of(specs, links)
+    found: dict[OperatorId, int | None] = {}
+    for operator, spec in specs.items():
+        if operator not in lost:
+            continue
+        arrived: dict[object, list[int | None]] = {}
+        for link in [link for link in links if link.target == operator]:
+            answer = feeders.get(first_name(link.id))
+            newest: int | None = None
+            if link.source in lost:
+                newest = found.get(link.source)
+            elif answer is not None:
+                inputs_there = len([one for one in links if one.target == link.source])
+                newest = newest_given(answer, ahead.get(link.source, Ahead(0, False)), inputs_there, has_arrived=True)
+            apart = link.port if isinstance(spec.params, JoinParams) else link.id if keeps_state(spec.params) else None
+            arrived.setdefault(apart, []).append(newest)
+        known = [max(one for one in group if one is not None) for group in arrived.values() if None not in group]
+        least = min(known, default=None)
+        found[operator] = least if least is None or least <= WATERMARK_MIN else min(least + _widens(spec.params), WATERMARK_END)
+    return found
+
+
+def newest_given(answer: Renewed, ahead: Ahead, inputs: int, *, has_arrived: bool = False) -> int | None:
     """Returns an event time that no row has exceeded of those that a lost operator had acknowledged on a link; as `newest_taken`.
 
     Parameters
@@ -143,12 +173,16 @@ def newest_given(answer: Renewed, ahead: Ahead, inputs: int) -> int | None:
     answer : of the link's source
     ahead : how far rows of that source may be ahead
     inputs : number of links to that source
+    has_arrived : returns that of all rows that may have come, acknowledged or not
     """
-    if not answer.after:
+    watermark_us = answer.sent_us if has_arrived else answer.watermark_us if answer.after else WATERMARK_MIN
+    if isinstance(watermark_us, msgspec.UnsetType):
+        return None
+    if watermark_us <= WATERMARK_MIN:
         return WATERMARK_MIN
     if not ahead.is_known and inputs < 2:  # the source of the link says how far its own inputs are, but not how far those behind are
         return None
-    return min(answer.watermark_us + ahead.us, WATERMARK_END)
+    return min(watermark_us + ahead.us, WATERMARK_END)
 
 
 def lacks_until(params: Params, newest_us: int) -> int:
@@ -162,63 +196,6 @@ def lacks_until(params: Params, newest_us: int) -> int:
     if isinstance(params, OverParams):  # the rows before a row may be as old as one likes
         return WATERMARK_END
     return min(newest_us + _widens(params), WATERMARK_END)
-
-
-def begin(params: Params, newest_us: int | None) -> Begin | None:
-    """Returns the first answers that certainly have all rows; None if earlier ones are not to be left out.
-
-    Parameters
-    ----------
-    newest_us : event time up to which the lost state had taken rows; None if it had taken none, or nobody knows
-
-    Examples
-    --------
-    >>> begin(WindowParams("ts", 10, 10, (), ()), 35), begin(SessionParams("ts", 10, (), ()), 35)
-    (Begin(column='window_start', us=40), Begin(column='window_start', us=45))
-    """
-    if newest_us is None or not isinstance(params, OMITTING) or not params.omits_begun:
-        return None
-    match params:
-        case WindowParams(slide_us=slide_us) | WindowJoinParams(slide_us=slide_us) | DeduplicateParams(session=False, span_us=slide_us):
-            column, us = "window_start", (newest_us // slide_us + 1) * slide_us
-        case SessionParams(gap_us=gap_us):
-            column, us = "window_start", newest_us + gap_us
-        case DeduplicateParams(span_us=gap_us):
-            column, us = params.time_column, newest_us + gap_us
-        case TopParams():
-            column, us = params.time_column, newest_us + 1
-    return Begin(column, min(us, WATERMARK_END))
-
-
-def is_exact_elsewhere(
-    operator: OperatorId,
-    specs: Mapping[OperatorId, OperatorSpec],
-    links: Sequence[LinkSpec],
-    lost: Collection[OperatorId],
-    consumers: Mapping[LinkId, Renewed],
-) -> bool:
-    """Tells whether an operator's lost state costs the query exactly the answers before its `begin`: they are left out, what is behind it
-    only passes its answers on, and living consumers have them. A merge may be lost between two batches of one answer, so that a part of it
-    comes twice."""
-    params = specs[operator].params
-    if not isinstance(params, OMITTING) or not params.omits_begun:
-        return False
-    reached = [operator]
-    for source in reached:
-        for link in links:
-            if link.source != source:
-                continue
-            params, is_lost = specs[link.target].params, link.target in lost
-            if source in lost and not is_lost and first_name(link.id) not in consumers:
-                return False
-            if isinstance(params, SinkParams):
-                if is_lost:
-                    return False
-            elif not isinstance(params, IN_TIME if is_lost else PASSING):
-                return False
-            else:
-                reached.append(link.target)
-    return True
 
 
 def windows_left_out(params: Params, seen_us: int, until_us: int | None, counted_us: int | None = None) -> int | None:
@@ -238,7 +215,7 @@ def windows_left_out(params: Params, seen_us: int, until_us: int | None, counted
     >>> windows_left_out(params, 20, 35, 25), windows_left_out(params, 20, 35, 35)
     (1, 0)
     """
-    if until_us is None or seen_us >= WATERMARK_END or not isinstance(params, OMITTING) or until_us == counted_us:
+    if until_us is None or seen_us >= WATERMARK_END or not isinstance(params, _IN_WINDOWS) or until_us == counted_us:
         return 0
     if not isinstance(params, WindowParams | WindowJoinParams) or seen_us <= WATERMARK_MIN or until_us >= WATERMARK_END:
         return None

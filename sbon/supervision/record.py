@@ -18,7 +18,6 @@ from sbon.query.plan import LinkSpec, OperatorSpec, Plan, after_crash
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import heard_users, is_dropped, is_over, left_to_others
-from sbon.supervision.generations import generation
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
 from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
@@ -187,9 +186,7 @@ class QueryRecord:
             self.reports[operator] = report
             self.health.healing.unmade.pop(operator, None)
             heard_users(self, report)
-            # Not from a copy that was made again: it has opened the file behind the rows of former copies.
-            if report.begun_at is not None and not generation(report.epoch) and not self.health.healing.plans.is_replanned:
-                self.health.healing.begun_at.setdefault(operator, report.begun_at)
+            self.health.healing.heard_begin(report)
             self.epochs[operator] = report.epoch
             self.losses.reported(report, self._links_from(operator))
             self.health.healing.account.not_written(operator, report.lost_rows or 0)

@@ -249,7 +249,7 @@ class _One:
         self._reached.setdefault(self.machine.phase, self._parent.clock.now())
         self._record.health.healing.turned = self.machine.operators
         if actions and isinstance(actions[0], Lose):
-            self._record.health.healing.account.begun(actions[0].found)
+            self._record.health.healing.begun(actions[0].found)
             self._parent.permit(self._record, partial(self._lost, actions[0].attempt, actions[1:]))
         else:
             for action in actions:

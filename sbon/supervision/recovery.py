@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from sbon.errors import LocalProtocolError, SbonError
+from sbon.errors import LocalProtocolError, SbonError, UnsupportedError
 from sbon.links.ends import pause_s
 from sbon.links.link_names import first_name, renewals, renewed
 from sbon.query.plan import LinkSpec
@@ -36,7 +36,7 @@ from sbon.supervision.generations import GENERATION, generation, next_generation
 from sbon.supervision.recovery_attempt import Attempt, Step
 from sbon.supervision.recovery_picture import Picture, makeable, may_be_elsewhere
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User
+from sbon.wire.deployment import Begin, Instantiate, LeaveOut, Renew, Renewed, User
 from sbon.wire.messages import Message
 
 
@@ -163,6 +163,8 @@ class Recovery:
         self._tried: dict[OperatorId, int] = {}
         """Rows of the file position that an attempt has used for a source. If it fails, the next attempt reads the file from the first
         row."""
+        self._unable: set[OperatorId] = set()
+        """Operators on hosts of older releases, which cannot be told what to leave out."""
         self.epoch = 0
         """The epoch of the present attempt, or of the latest one."""
         self._picture: Picture | None = None
@@ -251,6 +253,8 @@ class Recovery:
                 self._at.tries_left -= 1
                 self._turn(Event.ANSWERED)
                 return [Ask(step)]
+            if isinstance(step.message, LeaveOut) and isinstance(result, UnsupportedError):
+                self._unable.add(step.message.operator)
             if isinstance(step.message, Instantiate) and step.message.spec.pinned is None:
                 self._excluded.add(step.node)
             return self._fail(f"{step.node}: {result}", now)
@@ -310,7 +314,7 @@ class Recovery:
         actions: list[Action] = []
         if not self._at.stages and self.phase is Phase.FENCING:
             self._turn(Event.FENCED)
-            self._at.stages = self._at.make(self._picture, self._tried)
+            self._at.stages = self._at.make(self._picture, self._tried, self._unable)
             self._tried.update((one, position.rows) for one, position in self._at.positions.items())
             if self._at.stages:
                 actions = [Lose(self._attempt, self._found(now))]
@@ -360,6 +364,7 @@ class Recovery:
         self.phase, self._due_s, self._since_s, self._tries = Phase.WAITING, None, None, 0
         self._at, self.reason = self._new_attempt(), ""
         self._excluded.clear()
+        self._unable.clear()
 
     def _turn(self, event: Event) -> None:
         after = TABLE.get((self.phase, event))

@@ -1,11 +1,13 @@
 """One attempt to make lost operators again: its questions to their neighbours, and its messages to the hosts that make the operators."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from sbon.links.link_names import first_name
+from sbon.query.params.kinds import keeps_state
 from sbon.query.params.source import SinkParams
+from sbon.query.plan import Begin as FirstAnswers
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.supervision.continuation import Continuation, begins_with, continuations, taken_up
 from sbon.supervision.midst import may_begin
@@ -13,7 +15,7 @@ from sbon.supervision.once_more import from_zero, is_table
 from sbon.supervision.recovery_picture import Picture, absent_files, ended
 from sbon.supervision.rows_made import Made
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
-from sbon.wire.deployment import Begin, End, Instantiate, Renew, Renewed, User
+from sbon.wire.deployment import Begin, End, Instantiate, LeaveOut, Renew, Renewed, User
 
 BEGIN_TRIES = 3
 """Number of times that a Begin is sent in one attempt."""
@@ -24,7 +26,7 @@ class Step(msgspec.Struct, frozen=True):
 
     attempt: int
     node: NodeId
-    message: Renew | Instantiate | Begin
+    message: Renew | Instantiate | LeaveOut | Begin
 
 
 class Attempt(msgspec.Struct):
@@ -80,12 +82,14 @@ class Attempt(msgspec.Struct):
                 feeders.append(Step(self.number, node, Renew(query=self.query, end=end, gives=True)))
         return [feeders] if feeders else []
 
-    def make(self, picture: Picture, tried: Mapping[OperatorId, int] = {}) -> list[list[Step]]:
-        """Returns the messages that make the operators, stage by stage, consumers first.
+    def make(self, picture: Picture, tried: Mapping[OperatorId, int] = {}, unable: Collection[OperatorId] = ()) -> list[list[Step]]:
+        """Returns the messages that make the operators, stage by stage, consumers first. Before that, operators that run on learn what to
+        leave out.
 
         Parameters
         ----------
         tried : rows of the file positions with which earlier attempts have failed
+        unable : operators on hosts of older releases, which do not understand what to leave out
         """
         links = [link for link in picture.links if first_name(link.id) in self.links]
         untried = {one: position for one, position in picture.positions.items() if tried.get(one) != position.rows}
@@ -104,6 +108,7 @@ class Attempt(msgspec.Struct):
             absent_files(picture, self.operators),
             self.positions,
             picture.links,
+            unable,
         )
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
@@ -134,7 +139,20 @@ class Attempt(msgspec.Struct):
                 ),
             )
             staged.setdefault(depth[spec.id], []).append(Step(self.number, host, made))
-        return [staged[level] for level in sorted(staged)]
+        told = self._leave_out(picture)
+        return [*([told] if told else []), *(staged[level] for level in sorted(staged))]
+
+    def _leave_out(self, picture: Picture) -> list[Step]:
+        """Returns the messages to operators that run on, and leave out what would lack rows of the lost operators."""
+        found: dict[OperatorId, FirstAnswers] = {}
+        for go_on in self.go_on.values():
+            for operator, begin in go_on.begin_behind.items():
+                found[operator] = max(begin, found.get(operator, begin), key=lambda one: one.us)
+        return [
+            Step(self.number, picture.nodes[operator], LeaveOut(query=self.query, operator=operator, column=begin.column, us=begin.us))
+            for operator, begin in sorted(found.items())
+            if operator not in picture.lost
+        ]
 
     def begin(self, picture: Picture) -> list[list[Step]]:
         """Returns the messages that let sinks take rows."""
@@ -186,16 +204,19 @@ class Attempt(msgspec.Struct):
     def _between(self, picture: Picture, link: LinkSpec) -> tuple[int, int]:
         """Returns the rows that count as sent on a link whose ends are both made again, and the number of rows to skip on it.
 
-        If the link's source works through its whole input once more and the target goes on, the source skips the rows that the target had
-        taken by its last report. Other sources count on from the rows that they had made, and so do their targets. Rows that earlier
-        recoveries have counted as lost were made and never taken; they are not sent now, either.
+        If the link's source works through its whole input once more and the target goes on without a state, the source skips the rows that
+        the target had taken by its last report. Other sources count on from the rows that they had made, and so do their targets. Rows that
+        earlier recoveries have counted as lost were made and never taken; they are not sent now, either.
         """
         name = first_name(link.id)
         missing = picture.missing.get(name, 0)
+        if name in self.go_on[link.target].fresh:
+            return 0, 0
         if link.source not in self.zero:
             return max(0, self.go_on[link.source].rows_out - missing), 0
         joined = picture.joined.get(name, 0)
-        if link.target in self.zero or begins_with(self.go_on[link.target], link):
+        is_empty = keeps_state(picture.specs[link.target].params)  # so it needs the rows that its former copy had taken
+        if link.target in self.zero or is_empty or begins_with(self.go_on[link.target], link):
             return 0, joined
         taken = picture.taken.get(name, 0)
         return taken, taken + missing + joined

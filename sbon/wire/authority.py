@@ -203,6 +203,10 @@ def _renew(message: deployment.Renew, speaker: NodeId, facts: Facts) -> Standing
     return _if(facts.owner_of(message.query) == speaker and message.query in ends and _is_named_for(link))
 
 
+def _leave_out(message: deployment.LeaveOut, speaker: NodeId, facts: Facts) -> Standing:
+    return _if(facts.owner_of(message.query) == speaker and query_of(message.operator) == message.query)
+
+
 def _cross(message: replanning.Cross, speaker: NodeId, facts: Facts) -> Standing:
     """Allows the owner of a query to add links to the query's own sink."""
     own = query_of(message.operator) == message.query
@@ -316,6 +320,7 @@ TABLE: dict[type, Rule] = {
     deployment.InputLost: Rule(Way.ASKED, "the owner of the operator's query; the host of the link's sending end", _input_lost),
     deployment.Refeed: Rule(Way.ASKED, "the owner of the query of the link's target", _refeed),
     deployment.Renew: Rule(Way.ASKED, "the owner of the query of one of the link's operators", _renew),
+    deployment.LeaveOut: Rule(Way.ASKED, "the owner of the operator's query", _leave_out),
     deployment.Replaced: Rule(Way.ASKED, _RECEIVING, _receiving_end),
     reports.DelaySlack: Rule(Way.ASKED, _HOME, _home),
     reports.OperatorsAsk: Rule(Way.ASKED, _MEMBER, _anybody),

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from sbon.message_limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, RowsByOrigin, Slack, Watermark
+from sbon.message_limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, RowsByOrigin, Slack, Text, Watermark
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.schema import Schema
 from sbon.watermarks import WATERMARK_MIN
@@ -71,6 +71,8 @@ class TakenUp(msgspec.Struct, frozen=True):
     """Rows that a sink has lost in earlier crashes."""
     begins_behind: Count | msgspec.UnsetType = msgspec.UNSET
     """A source begins at the position that its host kept after this many of its rows. Not set: at its first row, or where it can."""
+    is_fresh: bool | msgspec.UnsetType = msgspec.UNSET
+    """A sink skips no row, whatever is in its file: nobody knows how many of the rows to come are there, or none are."""
 
 
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
@@ -180,6 +182,23 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
     """With `made`, if the lost operator passed origins on: `made` and `behind` by origin (`Acknowledge`); None if unknown."""
     ahead_us: Watermark = WATERMARK_MIN
     """From a target that keeps state and has continued without the lost operator: the event time up to which it has given answers."""
+    sent_us: Watermark | msgspec.UnsetType = msgspec.UNSET
+    """From the source: a watermark for which it had made all rows that may have arrived, or a higher one. Not set by older releases."""
+    is_whole: bool = False
+    """From the target: the last rows taken are known not to be the first part of an answer, so `watermark_us` is that of the answer."""
+
+
+class LeaveOut(msgspec.Struct, frozen=True, tag="leaveout"):
+    """A running operator answers from now on without the rows before `begin`, because a crash of another host has taken rows that these
+    would need. Repeating the message has no effect."""
+
+    query: Query
+    """The query that the operator was made for."""
+    operator: Operator
+    column: Text
+    """Output column with an event time."""
+    us: Watermark
+    """Rows with an earlier event time in that column, in microseconds, are left out."""
 
 
 class Replaced(msgspec.Struct, frozen=True, tag="replaced"):

@@ -7,7 +7,7 @@ import msgspec
 from sbon.errors import RemoteProtocolError, UnsupportedError
 from sbon.handshake import ORIGINS, ORIGINS_PASSED_ON
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk, SampleAsk, Sampled
-from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Renew, Renewed, Replaced, Use, Used
+from sbon.wire.deployment import Begin, InputLost, Instantiate, LeaveOut, Refeed, Release, Renew, Renewed, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
@@ -39,6 +39,7 @@ Message: TypeAlias = (
     | InputLost
     | Refeed
     | Renew
+    | LeaveOut
     | Renewed
     | Replaced
     | Cross

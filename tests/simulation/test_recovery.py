@@ -1,7 +1,7 @@
 """Queries heal: operators of a crashed host run again, and the losses are reported and counted."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +24,11 @@ SESSION = f"WITH half AS (SELECT ts, v FROM r WHERE v % {PER_SECOND} < {PER_SECO
 """One session in the first half of each second."""
 BOTH = WINDOW.replace("FROM TUMBLE(r", "FROM TUMBLE(both").replace(
     "SELECT", "WITH both AS (SELECT ts, v FROM r UNION ALL SELECT ts, v FROM other) SELECT", 1
+)
+
+NESTED = (
+    "WITH w AS (SELECT window_end, COUNT(*) AS n FROM TUMBLE(r, ts, INTERVAL '1 second') GROUP BY window_end) "
+    "SELECT window_start, SUM(n) AS n, COUNT(*) AS s FROM TUMBLE(w, window_end, INTERVAL '2 seconds') GROUP BY window_start"
 )
 
 
@@ -181,6 +186,43 @@ def test_a_window_runs_elsewhere_and_leaves_out_what_it_had_begun(story: Any) ->
     assert len(missing) <= 2
     assert len(missing) <= lost["windows"] <= len(missing) + 1, "only the last window may be counted without rows"
     assert "began empty" in told.record.reason
+
+
+def test_a_sink_that_is_lost_with_the_window_before_it_takes_all_later_answers(story: Any) -> None:
+    """It once skipped as many answers as there were rows in its file."""
+    told = story(WINDOW)
+    told.move(number=SINK)
+    told.world.run(4.0)
+    for _ in range(2):
+        told.crash(SINK)
+        told.world.run(2.0)
+    lost = told.record.row(None)["lost"]
+    assert all(one["exact"] for one in lost)
+    answers = told.answers()
+    assert {n for _, n, _ in answers} == {str(PER_SECOND)}
+    starts = [datetime.fromisoformat(start).replace(tzinfo=UTC) for start, _, _ in answers]
+    assert len(set(starts)) == len(starts)
+    until = max(datetime.fromisoformat(done["left_out_before"]) for one in lost for done in one["operators"] if done["left_out_before"])
+    assert {datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(until.second, ROWS // PER_SECOND)} <= set(starts)
+
+
+def test_a_window_over_windows_that_are_left_out_leaves_its_own_out(story: Any) -> None:
+    told = story(NESTED)
+    inner, outer = [one for one, spec in told.record.specs.items() if spec.params.__struct_config__.tag == "window"]
+    assert told.move() == inner
+    told.world.ask(told.record.nodes[outer], "migrate", operator=outer, node=told.world.nodes[OTHER])
+    told.world.run(1.0)
+    told.crash(MIDDLE, back_s=None)
+    assert told.record.nodes[outer] == told.world.nodes[OTHER]
+    [lost] = told.record.row(None)["lost"]
+    assert lost["exact"]
+    [told_by] = [one for one in lost["operators"] if one["id"] == inner]
+    until = datetime.fromisoformat(told_by["left_out_behind"][outer])
+    answers = told.answers()
+    ends = (0, ROWS // PER_SECOND)  # of the stream: these windows have one row
+    assert {(n, windows) for start, n, windows in answers if int(start[17:19]) not in ends} == {(str(2 * PER_SECOND), "2")}
+    starts = {datetime.fromisoformat(start).replace(tzinfo=UTC) for start, _, _ in answers}
+    assert {datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(until.second, ROWS // PER_SECOND, 2)} <= starts
 
 
 def test_windows_that_lack_rows_are_answered_if_the_query_wants_that_and_it_says_which(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_an_acknowledgement_tells_what_the_operators_behind_have_made_of_the_ori
 
 
 def given(one: LinkSpec, made: int, behind: tuple[int, ...] = (), **more: Any) -> Renewed:
-    return Renewed(one, 3, 9, 0, made=made, behind=behind, passes=True, **more)
+    return Renewed(one, 3, 9, 0, made=made, behind=behind, passes=True, sent_us=0, **more)
 
 
 def go_on(
@@ -177,7 +177,8 @@ def test_if_the_consumer_does_not_know_its_origins_the_count_is_a_rough_one(orig
 
 def test_a_window_behind_it_that_is_lost_too_has_no_cut() -> None:
     ranked = spec("f", SessionParams("ts", 1_000_000, (), ()))
-    found = go_on("uf", {FG.id: Renewed(FG, 9, 19, 0, origins=(5, 14))}, [given(A, 0), given(B, 0)], SPECS | {"f": ranked})
+    told = Renewed(FG, 9, 19, 0, origins=(5, 14), is_whole=True)
+    found = go_on("uf", {FG.id: told}, [given(A, 0), given(B, 0)], SPECS | {"f": ranked})
     assert not found["f"].skips
     assert found["u"].is_exact, "what was under way belongs to sessions that are left out"
 

@@ -6,13 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon.errors import LinkError, LocalProtocolError, PlacementError
+from sbon.errors import LinkError, LocalProtocolError, PlacementError, UnsupportedError
 from sbon.links.link_names import link_id
 from sbon.membership.members import MemberStatus
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import Begin as FirstAnswers
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.schema import ColumnType, Field
+from sbon.supervision.account import Healing
+from sbon.supervision.continuation import Continuation
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.generations import GENERATION, first_epoch
 from sbon.supervision.record import QueryRecord, is_apart
@@ -23,7 +27,7 @@ from sbon.supervision.recovery_picture import Picture, makeable
 from sbon.supervision.register import Register
 from sbon.supervision.watching import Watching, lose_unheard, news_of, waits_for_word
 from sbon.watermarks import WATERMARK_END
-from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User
+from sbon.wire.deployment import Begin, Instantiate, LeaveOut, Renew, Renewed, User
 from sbon.wire.messages import Done
 from sbon.wire.reports import OperatorReport, OperatorReports
 
@@ -624,3 +628,85 @@ def test_what_is_to_be_made_again_though_it_runs_counts_as_lost():
     assert recovery.operators == {MAP}
     assert recovery.look(picture(set()), 1.0)
     assert recovery.is_active
+
+
+def windows_in_a_row() -> Picture:
+    """Returns the picture of a query with one window over another one; the host of the first is lost."""
+    window = OperatorSpec(MAP, WindowParams("ts", 10, 10, (), ()), (), None, None, "")
+    other = f"{QUERY}.3"
+    specs = {SOURCE: SPECS[SOURCE], MAP: window, other: msgspec.structs.replace(window, id=other), SINK: SPECS[SINK]}
+    links = tuple(LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ((SOURCE, MAP), (MAP, other), (other, SINK)))
+    nodes = {**NODES, other: "nyc"}
+    return picture({MAP}, ALIVE - {"osl"}, specs=specs, links=links, nodes=nodes, schemas=dict.fromkeys([link.id for link in links], ()))
+
+
+def asked_to_make(recovery: Recovery, attempt: int, now: float) -> list[Action]:
+    """Runs an attempt up to the requests that follow the answers of the neighbours; returns these."""
+    [consumer] = asked(recovery.placed(attempt, {MAP: "rio"}, now), Renew)
+    told = renewed(consumer, 4, 35, watermark_us=40, is_whole=True)
+    [feeder] = asked(recovery.answered(consumer.step, told, now), Renew)
+    return recovery.answered(feeder.step, renewed(feeder, 7, 70, watermark_us=55, sent_us=80), now)
+
+
+def test_what_runs_on_behind_a_lost_window_is_told_what_to_leave_out_before_the_window_is_made():
+    recovery = machine()
+    recovery.look(windows_in_a_row(), 10.0)
+    lose, *actions = asked_to_make(recovery, 1, 10.1)
+    [leave_out] = asked(actions, LeaveOut)
+    assert isinstance(lose, Lose)
+    assert leave_out.step.node == "nyc"
+    assert leave_out.step.message == LeaveOut(query=QUERY, operator=f"{QUERY}.3", column="window_start", us=70)
+    [make] = asked(recovery.answered(leave_out.step, Done(), 10.2), Instantiate)
+    assert isinstance(make.step.message, Instantiate)
+    assert make.step.message.spec.begin == FirstAnswers("window_start", 60)
+
+
+def test_an_agent_of_an_earlier_release_is_not_told_what_to_leave_out_and_the_query_says_so():
+    recovery = machine()
+    recovery.look(windows_in_a_row(), 10.0)
+    lose, *actions = asked_to_make(recovery, 1, 10.1)
+    [leave_out] = asked(actions, LeaveOut)
+    assert isinstance(lose, Lose)
+    assert lose.found.go_on[MAP].is_exact
+    recovery.answered(leave_out.step, UnsupportedError("message 'leaveout' is not supported by this release"), 10.2)
+    [place] = recovery.wake(20.0)
+    assert isinstance(place, Place)
+    lose, *actions = asked_to_make(recovery, place.attempt, 20.1)
+    assert asked(actions, Instantiate)
+    assert isinstance(lose, Lose)
+    assert not lose.found.go_on[MAP].is_exact
+
+
+def test_a_file_that_is_read_again_gives_a_lost_state_all_its_rows():
+    """The other input of the state goes on; only its rows are missing."""
+    file = OperatorSpec(SOURCE, SourceParams("s", "file", (), (), None), (), None, "osl", "", 0)
+    window, other = OperatorSpec(MAP, WindowParams("ts", 10, 10, (), ()), (), None, None, ""), f"{QUERY}.3"
+    specs = {SOURCE: file, other: msgspec.structs.replace(SPECS[SOURCE], id=other), MAP: window, SINK: SPECS[SINK]}
+    links = tuple(LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ((SOURCE, MAP), (other, MAP), (MAP, SINK)))
+    nodes, names = {SOURCE: "osl", other: "fra", MAP: "osl", SINK: "nyc"}, [link.id for link in links]
+    recovery = machine()
+    recovery.look(
+        picture({SOURCE, MAP}, specs=specs, links=links, nodes=nodes, schemas=dict.fromkeys(names, ()), taken={names[0]: 44}), 10.0
+    )
+    [consumer] = asked(recovery.placed(1, {SOURCE: "osl", MAP: "osl"}, 10.0), Renew)
+    [feeder] = asked(recovery.answered(consumer.step, renewed(consumer, 4, 35, is_whole=True), 10.1), Renew)
+    makes = asked(recovery.answered(feeder.step, renewed(feeder, 7, 70, sent_us=80), 10.2), Instantiate)
+    for make in makes:
+        assert isinstance(make.step.message, Instantiate)
+        ends = [end for end in (*make.step.message.outputs, *make.step.message.inputs) if end.link.source == SOURCE]
+        assert [(end.rows, end.skip_rows) for end in ends] == [(0, 0)]
+    assert len(makes) == 2
+
+
+def test_a_sink_that_takes_all_rows_begins_behind_those_in_its_file():
+    healing, fresh = Healing(), Continuation(fresh=(TO_SINK,), is_fresh=True)
+    healing.begun_at[SINK] = 7
+    healing.begun(Recovered({SINK: "nyc"}, GENERATION, (), {SINK: fresh}, 1, 0.5))
+    assert SINK not in healing.begun_at
+    first, second = (
+        OperatorReport(id=SINK, node="nyc", state="running", epoch=epoch, begun_at=90) for epoch in (2 * GENERATION, GENERATION)
+    )
+    healing.heard_begin(first)
+    assert SINK not in healing.begun_at, "nobody knows what another copy counts"
+    healing.heard_begin(second)
+    assert healing.begun_at[SINK] == 90

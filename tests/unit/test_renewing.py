@@ -12,7 +12,7 @@ from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.link_replacement import refeed
-from sbon.execution.renewing import renew
+from sbon.execution.renewing import leave_out, renew
 from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
@@ -23,15 +23,20 @@ from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams
-from sbon.query.plan import LinkSpec, OperatorSpec
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import Begin, LinkSpec, OperatorSpec
 from sbon.reach import Reach
 from sbon.schema import ColumnType, Field
 from sbon.watermarks import WATERMARK_END
-from sbon.wire.deployment import End, Refeed, Renew, Renewed, TakenUp, User
+from sbon.wire.deployment import End, LeaveOut, Refeed, Renew, Renewed, TakenUp, User
 from sbon_agent.connectors.file_sink import LineSink, whole_rows
 from sbon_agent.engine.building import opening
 
 LINK = LinkSpec(link_id("q.1", "q.2", 0), "q.1", "q.2", 0, 1.0, 1.0)
+
+
+class Rows:
+    rows, size_bytes = 1, 8
 
 
 def test_the_count_of_rows_made_is_that_of_the_last_acknowledgement_or_none():
@@ -190,7 +195,7 @@ def test_rows_of_one_input_may_be_ahead_of_a_watermark_that_waits_for_another(ot
         one = LinkSpec(f"q.{number + 5}>q.1:0", f"q.{number + 5}", "q.1", 0, 1.0, 1.0)
         instance.inputs[one.id] = Input(one, "a", (), LinkReceiver(one.id, LinkConfig()), us)
     for us in (40, 90):
-        output.sender.offer(1.0, us, None)
+        output.sender.offer(1.0, us, Rows())
     output.sender.acknowledge(1, 5)
     ends: Ends[Instance, Input, Output] = Ends(10)
     ends.add_giving(instance, output)
@@ -221,3 +226,39 @@ def test_an_operator_ends_that_hears_of_a_source_which_has_nothing_more_to_send(
     assert (asked().after, advanced) == (23, [(instance, WATERMARK_END)])
     asked()
     assert len(advanced) == 1
+
+
+def test_a_running_window_leaves_out_what_it_is_told_and_never_less_than_before():
+    columns = (Field("window_start", ColumnType.TIME),)
+    instance = Instance(OperatorSpec("q.2", WindowParams("ts", 10, 10, (), ()), columns, None, None, ""), 0, State.RUNNING)
+
+    def ask(us: int, column: str = "window_start", *, gives_way: bool = True) -> object:
+        message = LeaveOut(query="q", operator="q.2", column=column, us=us)
+        leave_out("here", {"q.2": instance}, lambda operator, lost: gives_way, message)
+        return instance.spec.begin
+
+    assert [ask(40), ask(30), ask(50)] == [Begin("window_start", 40), Begin("window_start", 40), Begin("window_start", 50)]
+    with pytest.raises(LocalProtocolError, match="no column w"):
+        ask(60, "w")
+    with pytest.raises(LocalProtocolError, match="about to move"):
+        ask(60, gives_way=False)
+    instance.id = "q.3"
+    with pytest.raises(LocalProtocolError, match=r"q\.2 is not on here"):
+        leave_out("here", {}, lambda operator, lost: True, LeaveOut(query="q", operator="q.2", column="window_start", us=1))
+    assert instance.spec.begin == Begin("window_start", 50)
+
+
+def test_a_sink_that_is_to_take_all_rows_counts_them_from_the_end_of_its_file(tmp_path: Path):
+    path = tmp_path / "k.csv"
+    path.write_text("v\n1\n2\n3\n4")
+    schema = (Field("v", ColumnType.INT),)
+    instance = Instance(OperatorSpec("q.2", SinkParams("k", "file", ()), schema, None, None, ""), 0)
+    incoming = instance.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig()))
+    sink = LineSink("sink k", path, Reach("a", None), LineFormat("csv", schema), "append")
+    instance.sink = sink
+    work = opening(instance, TakenUp(65_536, begun_at=2, is_fresh=True))
+    assert work is not None
+    work()
+    sink.close()
+    assert (incoming.written.rows, instance.waiting.lost_rows, sink.begun_at) == (0, 0, len("v\n1\n2\n3\n"))
+    assert path.read_text() == "v\n1\n2\n3\n", "the row that a crash has cut off is gone"

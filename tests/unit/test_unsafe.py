@@ -9,6 +9,7 @@ from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.sender import LinkSender
 from sbon.links.unsafe import Mark, Unsafe
+from sbon.watermarks import WATERMARK_MIN
 
 Given = tuple[str, int]
 
@@ -87,21 +88,44 @@ def sent(sender: LinkSender) -> list[int]:
     return found
 
 
-def test_a_sender_knows_for_which_watermark_acknowledged_rows_were_made() -> None:
-    sender = LinkSender("a>b:0", LinkConfig(window_batches=8))
-    for watermark_us in (1, 3, 3, 7, 9):  # the third batch is the first part of an answer, the fourth one its last part
-        sender.offer(0.0, watermark_us, None)
-    known = []
-    for number in range(1, 6):
-        assert sender.acknowledge(number, 8, number)
-        known.append(sender.given_up_to_us)
-    assert known == [1, 7, 3, 7, None]
+class Payload:
+    rows, size_bytes = 1, 8
 
+
+answers = st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=8)
+"""For each answer the number of its batches with rows, and whether its watermark comes alone."""
+
+
+@given(answers, st.integers(0, 24), st.integers(0, 24), st.integers(0, 24))
+def test_a_sender_knows_for_which_watermark_rows_were_made(told: list[tuple[int, bool]], dropped: int, arrived: int, before: int):
+    """A large answer is sent in parts, and only the last one has its watermark."""
+    batches: list[tuple[int, bool, int]] = []  # watermark, whether there are rows, the watermark that they were made for
+    for number, (parts, is_alone) in enumerate(told, 1):
+        carried = [*[number - 1] * (parts if is_alone else max(0, parts - 1)), number]
+        batches += [(10 * us if us else WATERMARK_MIN, place < parts, 10 * number) for place, us in enumerate(carried)]
+    before, dropped = min(before, len(batches)), min(dropped, len(batches))
+    sender = LinkSender("a>b:0", LinkConfig(window_batches=32))
+    for number, (us, has_rows, _) in enumerate(batches):
+        if number == before:  # it moves
+            sender = LinkSender.restored("a>b:0", LinkConfig(window_batches=32), sender.export())
+        sender.offer(0.0, us, Payload() if has_rows else None)
+        if number < dropped:
+            assert sender.acknowledge(number + 1, 32, number + 1)
+    while (batch := sender.peek()) is not None and batch.sequence <= arrived:
+        sender.sent(batch)
+    for known, count in ((sender.made_for(sender.forgotten), dropped), (sender.made_for(sender.highest_sent), max(dropped, arrived))):
+        right = max([made for _, has_rows, made in batches[:count] if has_rows], default=WATERMARK_MIN)
+        is_moved = 0 < before < len(batches) and dropped > 0
+        assert known == right or (is_moved and (known is None or known > right))
+
+
+def test_nobody_knows_whether_the_last_batch_before_a_move_was_a_part() -> None:
     moved = LinkSender.restored("a>b:0", LinkConfig(window_batches=8), (6, 0, 0, ()))
-    assert moved.given_up_to_us is None
-    moved.offer(0.0, 11, None)
+    assert moved.made_for(5) is None
+    moved.offer(0.0, 11, Payload())
+    assert moved.made_for(5) is None
     moved.offer(0.0, 13, None)
-    assert moved.given_up_to_us == 13, "nobody knows whether the batch before was a part"
+    assert moved.made_for(5) == 13
 
 
 def test_a_sender_keeps_what_is_processed_until_it_is_safe() -> None:
@@ -109,7 +133,6 @@ def test_a_sender_keeps_what_is_processed_until_it_is_safe() -> None:
     assert sent(sender) == [1, 2, 3, 4, 5]
     assert sender.acknowledge(4, 8, 2)
     assert (sender.held, sender.forgotten, sender.memory_batches) == (1, 2, 3)
-    assert sender.given_up_to_us == 1
     assert not sender.is_settled
     assert sender.acknowledge(5, 8, 5)
     assert sender.is_settled

@@ -27,6 +27,8 @@ class JoinParams(msgspec.Struct, frozen=True, tag="join"):
     these types in this order, when the watermark says that no partner can come."""
     apart: bool = False
     """No source feeds both sides, so one side can be held back until the other has caught up."""
+    omits_begun: bool = True
+    """After a crash, answers that may lack rows of the lost state are left out; False: the operator answers with the rows that come."""
 
     def __post_init__(self) -> None:
         check_span("join from a time before", self.before_us, -SPAN_US_MAX)

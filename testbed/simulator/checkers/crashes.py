@@ -55,10 +55,10 @@ def unsaid(found: Sequence[Any], expected: Sequence[Any], query: Query, account:
     extra, lacking = differing(found, expected, query.tolerances)
     if extra:
         return f"has rows that one node does not give, such as {extra[0]}"
-    whole = [go_on.begin.us for done in account.history for go_on in done.go_on.values() if go_on.begin is not None]
+    whole = [go_on.whole_us for done in account.history for go_on in done.go_on.values() if go_on.whole_us is not None]
     if lacking and not whole:
         return f"lacks {len(lacking)} rows, such as {lacking[0]}, and its home counts none"
-    late = [row for row in lacking if row[0] is None or row[0] >= max(whole)] if query.kinds[0] == TIME else []
+    late = [row for row in lacking if row[0] is not None and row[0] >= max(whole)] if query.kinds[0] == TIME else []
     return f"lacks {late[0]}, and its home says that answers from {max(whole)} on are whole" if late else ""
 
 
