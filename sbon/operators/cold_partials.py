@@ -237,7 +237,7 @@ class ColdPartials:
         try:
             done = next(self._merge)
         except OSError:
-            self._merge, self._due_rows = None, 0
+            self._merge, self._merging, self._due_rows = None, [], 0
             return
         if isinstance(done, int):
             self._due_rows -= done

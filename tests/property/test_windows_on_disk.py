@@ -129,6 +129,13 @@ def test_answers_are_those_of_all_in_memory(events: list[str], shape: tuple[int,
     assert disk.files == {}
 
 
+def test_a_merge_that_a_full_disk_has_ended_keeps_no_files() -> None:
+    """The runs that it was to replace leave the disk with their windows."""
+    steps = "pass far, full, pass, free, rows, rows, free, rows, fork, rows, move, rows, full, rows, copy, full, rows, pass far"
+    told = test_answers_are_those_of_all_in_memory.hypothesis.inner_test  # type: ignore[attr-defined]
+    told(steps.split(", "), (400, 100), "text", 0, 56107)
+
+
 @pytest.mark.parametrize("shape", [(1_000, 1_000), (1_000, 250)], ids=["tumbling", "hopping"])
 def test_answers_are_those_of_duckdb_and_most_partials_are_on_disk(shape: tuple[int, int]) -> None:
     size, slide = shape
