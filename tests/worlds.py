@@ -10,10 +10,14 @@ from sbon_testbed.topology import Topology
 QUIET: dict[str, Any] = {"optimiser": {"enabled": False}}
 """Settings of agents that move no operators by themselves."""
 
+BATCH_INTERVAL_S = 0.2
+"""Longest pause between two batches of a source, unless a test sets another: a quarter of the events, and of the time, of the default."""
+
 
 def settled_world(nodes: int | Topology = 4, **how: Any) -> World:
     """Returns a world whose agents have started and agree on who is alive; `how` as for `World`."""
-    world = World(nodes, **how)
+    settings = how.pop("settings", {})
+    world = World(nodes, settings={**settings, "engine": {"batch_interval_s": BATCH_INTERVAL_S, **settings.get("engine", {})}}, **how)
     world.start_all()
     world.settle()
     return world

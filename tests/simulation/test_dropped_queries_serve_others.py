@@ -28,7 +28,11 @@ class Story:
     SEED = 3
 
     def __init__(self, folder: Path | None = None, **engine: Any) -> None:
-        settings = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": {"lost_consumer_s": 2.0, **engine}}
+        settings = {
+            "telemetry": {"enabled": False},
+            "optimiser": {"enabled": False},
+            "engine": {"batch_interval_s": 0.2, "lost_consumer_s": 2.0, **engine},
+        }
         self.world = world = World(6, seed=self.SEED, data_dir=folder, settings=settings)
         world.start_all()
         world.settle()

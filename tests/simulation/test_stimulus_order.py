@@ -38,7 +38,7 @@ def test_the_most_urgent_batch_runs_first_across_operators_and_queries(monkeypat
         begun.append((urgency_s(instance), min(others, default=math.inf)))
         begin(self, instance, incoming)
 
-    world = settled_world(1, seed=4, cpu=CpuConfig(cores=1, batch_us=20_000.0))
+    world = settled_world(1, seed=4, cpu=CpuConfig(cores=1, batch_us=20_000.0), settings={"engine": {"batch_interval_s": 0.05}})
     monkeypatch.setattr(Execution, "_run", watched)
     for name, rate, bound in (("slow", 40, bounds[0]), ("fast", 4000, bounds[1])):
         option = f", max_latency = '{bound}'" if bound else ""
@@ -56,7 +56,7 @@ def test_the_most_urgent_batch_runs_first_across_operators_and_queries(monkeypat
 
 
 def test_a_query_without_a_bound_gets_its_turn_beside_one_that_has_a_bound_and_too_many_rows():
-    world = settled_world(1, seed=5, cpu=CpuConfig(cores=1, batch_us=20_000.0))
+    world = settled_world(1, seed=5, cpu=CpuConfig(cores=1, batch_us=20_000.0), settings={"engine": {"batch_interval_s": 0.05}})
     hasty, free = (
         SQL.format(name="hasty", rate=4000, rows=10**9, bound=", max_latency = '3 seconds'"),
         SQL.format(name="free", rate=40, rows=80, bound=""),

@@ -23,7 +23,7 @@ class Clock:
 def waits(monkeypatch, step_s):
     clock = Clock(step_s)
     monkeypatch.setattr(SimulatedHost, "stopwatch", lambda host: clock(host))
-    world = settled_world()
+    world = settled_world(settings={"engine": {"batch_interval_s": 0.05}})
     try:
         world.submit(SQL, at="london")
         world.run(10.0)
