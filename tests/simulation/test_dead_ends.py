@@ -9,6 +9,7 @@ from sbon.links.dead_ends import Obstruction
 from sbon.wire.links import DeadEnd
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
+from tests.examples import seeds
 from tests.worlds import settled_world
 
 HOME, SOURCE, DEAD, BETWEEN = 0, 1, 2, 3
@@ -61,7 +62,7 @@ def move_between(world: World, query: str) -> None:
             assert result["committed"], result
 
 
-@pytest.mark.parametrize(("shape", "where"), [("map", "beside the source"), ("chain", "beside the source"), ("chain", "between")])
+@pytest.mark.parametrize(("shape", "where"), seeds([("map", "beside the source"), ("chain", "between")], [("chain", "beside the source")]))
 def test_a_chain_that_leads_to_a_dead_host_only_stops_nobody_else(shape: str, where: str) -> None:
     world = hopeless()
     living = world.submit(LIVING, at=HOME)

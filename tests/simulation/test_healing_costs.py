@@ -21,7 +21,7 @@ CREATE SOURCE s (ts TIMESTAMP, k BIGINT, v DOUBLE, WATERMARK FOR ts AS ts)
     WITH (connector = 'datagen', nodes = '{}', rows_per_second = 50, seed = 1, 'start' = '2026-01-01T00:00:00', fields.k.max = 9);
 SELECT window_end, k, avg(v) AS v FROM TUMBLE(s, ts, INTERVAL '5 seconds') WHERE v > 0 GROUP BY window_end, k
 """
-CALM_S = 60.0
+CALM_S = 30.0
 BYTES_PER_S_MAX = 200.0
 
 

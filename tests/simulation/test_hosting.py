@@ -1,8 +1,11 @@
 """Hosts reserve room for queries that are placed simultaneously, and share running operators only if no query suffers."""
 
+import functools
+
 import pytest
 
 from sbon_testbed.simulator.harness import World
+from tests.examples import seeds
 from tests.worlds import settled_world
 
 SOURCE = """
@@ -42,7 +45,7 @@ def submit_at_once(world: World, queries: int) -> tuple[list[str], int]:
     return [reply.error for reply in replies if reply.error], fullest
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", seeds([2], [1, 3]))
 def test_queries_placed_at_the_same_time_find_the_room_there_is(seed):
     """About 50 operators on 54 slots. Without reservations 3 of the 12 queries fail (mean of 12 seeds), with them none."""
     world = make_world(6, seed, engine={"batch_interval_s": 0.5, "operators_max": SLOTS})
@@ -162,22 +165,29 @@ def test_an_operator_that_waits_for_a_consumer_is_not_given_another():
     assert len(set(windows)) == len(windows)
 
 
+UPLINK_QUERY = """SELECT a.ts, a.key, a.value AS one, b.value AS two FROM s0 AS a JOIN s0 AS b
+    ON a.key = b.key AND b.ts BETWEEN a.ts - INTERVAL '1 second' AND a.ts"""
+
+
+def begin_to_join(limit: float) -> tuple[World, float]:
+    """Returns a world whose join sends more than it receives, and what leaves the join's host, in bytes/s."""
+    world = make_world(4, 9, hosting={"share_bytes_per_s_max": limit}, placement={"strategy": "producer"})
+    world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=20))
+    world.rows(world.submit(UPLINK_QUERY), count=1000)
+    engine = world.agents[1].execution.engine
+    return world, sum(o.byte_rate.per_s for i in engine.instances.values() for o in i.outputs.values() if o.node != world.nodes[1])
+
+
+@functools.cache
+def rate_of_the_join() -> float:
+    return begin_to_join(0.0)[1]
+
+
 @pytest.mark.parametrize(("times", "shared"), [(1.5, False), (2.5, True)])
 def test_a_thin_uplink_does_not_carry_one_copy_more(times, shared):
-    """A join sends more than it receives. Its answers leave the host once; the uplink's limit allows a second copy, or not."""
-    query = """SELECT a.ts, a.key, a.value AS one, b.value AS two FROM s0 AS a JOIN s0 AS b
-        ON a.key = b.key AND b.ts BETWEEN a.ts - INTERVAL '1 second' AND a.ts"""
-
-    def begin(limit: float) -> tuple[World, float]:
-        world = make_world(4, 9, hosting={"share_bytes_per_s_max": limit}, placement={"strategy": "producer"})
-        world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=20))
-        world.rows(world.submit(query), count=2000)
-        engine = world.agents[1].execution.engine
-        return world, sum(o.byte_rate.per_s for i in engine.instances.values() for o in i.outputs.values() if o.node != world.nodes[1])
-
-    rate = begin(0.0)[1]
-    world = begin(times * rate)[0]
-    second = world.submit(query, at=3)
+    """The join's answers leave the host once; the uplink's limit allows a second copy, or not."""
+    world = begin_to_join(times * rate_of_the_join())[0]
+    second = world.submit(UPLINK_QUERY, at=3)
 
     row = next(row for row in world.ask(3, "queries") if row["id"] == second)
     joins = [row for number in range(4) for row in world.ask(number, "operators") if row["kind"] == "join"]

@@ -115,7 +115,7 @@ def test_rows_meet_the_version_of_the_file_that_has_come(tmp_path: Path) -> None
 
 
 def test_the_last_version_stays_in_force_when_the_node_of_the_file_is_killed(tmp_path: Path) -> None:
-    overlay = Overlay(tmp_path, 6, rows=3000)
+    overlay = Overlay(tmp_path, 6, rows=1500)
     overlay.write(names(10))
     tail = overlay.query(BOTH)
     overlay.world.run_until(lambda: len(tail.rows) > 300)
@@ -126,7 +126,7 @@ def test_the_last_version_stays_in_force_when_the_node_of_the_file_is_killed(tmp
     assert there is not None
     assert join.id not in there.execution.engine.instances, "the join must not be on the file's node"
     overlay.world.kill(2)
-    overlay.world.run_until(lambda: len(tail.rows) >= 3000 and len({str(row[:3]) for row in tail.rows}) == 3000, 120.0, "all rows")
+    overlay.world.run_until(lambda: len(tail.rows) >= 1500 and len({str(row[:3]) for row in tail.rows}) == 1500, 120.0, "all rows")
     assert all(row[3] is not None for row in tail.rows)
 
 

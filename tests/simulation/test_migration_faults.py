@@ -27,7 +27,7 @@ from tests.worlds import settled_world
 OWNER, LEFT, RIGHT, HOST, OTHER, SPARE = range(6)
 PHASES = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TRANSFERRING, Phase.COMMITTING)
 ROWS_PER_S = 10
-LONG_S, SHORT_S = 130.0, 20.0
+LONG_S, SHORT_S = 100.0, 20.0
 """Lengths of the streams in s; the expected rows on one node are computed once for each."""
 REACH_S = 6
 """Longest distance in event time between two joined rows."""

@@ -42,7 +42,7 @@ def make_world(*, reuse: bool = True, multicast: bool = True, moves: bool = True
         "optimiser": {"enabled": moves, "multicast": multicast, "interval_s": 4.0},
     }
     world = settled_world(two_shores(), seed=3, settings=settings)
-    world.run(45.0)
+    world.run(45.0 if moves else 10.0)  # whoever moves operators needs coordinates that have settled
     world.submit(SOURCE)
     world.run(1.0)
     return world

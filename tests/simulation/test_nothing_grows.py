@@ -26,7 +26,7 @@ REMEMBERED = (
     "authority._reported_at_s",  # former owners that do not know of their successors yet
 )  # fmt: skip
 """Containers that keep past data on purpose, each with its own limit."""
-CYCLES = 4
+CYCLES = 3
 
 
 def sizes(agent: Agent) -> Counter[str]:
