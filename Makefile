@@ -30,18 +30,26 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+TYPES = $(BIN)/mypy --num-workers 2
 types: $(VENV)/.installed-dev
-	$(BIN)/mypy --num-workers 2
+	$(TYPES)
 
 # Agents and Spark in processes of their own mostly wait, so that they run beside what computes; first, so that one worker has them.
 # Two workers more than cores, as many wait. What times what it starts has the machine to itself, at the end.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 2)')
+TOGETHER = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" tests/analysis tests/differential tests/e2e tests/first_hour tests/integration tests/unit tests/property tests/paper tests/simulation
+ALONE = $(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" tests/analysis tests/differential tests/e2e tests/first_hour tests/integration tests/unit tests/property tests/paper tests/simulation
-	$(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
+	$(TOGETHER)
+	$(ALONE)
 
-test: lint types unit
+# Tests that stay alone mostly wait, so mypy takes what they leave of the machine, at the lowest priority. It reports at the end.
+test: lint
+	$(TOGETHER)
+	@said=$$(mktemp); nice -n 19 $(TYPES) > "$$said" 2>&1 & types=$$!; trap 'kill $$types; rm "$$said"; exit 130' INT TERM; \
+	$(ALONE); alone=$$?; wait $$types; types=$$?; \
+	echo 'types:'; cat "$$said"; rm "$$said"; [ $$alone = 0 ] && [ $$types = 0 ]
 
 # Takes an hour or more: what `make test` samples, in full.
 soak: $(VENV)/.installed-dev
