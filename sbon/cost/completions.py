@@ -10,7 +10,6 @@ E(s) = s, and the formula is the cumulative excess. Time is divided by intervals
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -44,6 +43,7 @@ def completions(
     late_s: FloatArray | None = None,
     even: bool = True,
     is_bound: bool = False,
+    of: IntArray | None = None,
 ) -> Completions:
     """Returns the instant at which each operator has done its work of all stimulus times up to the end of each interval.
 
@@ -55,6 +55,8 @@ def completions(
     operators, work, node_of, nodes, width_s, even : as for `predict`
     late_s : (operators,), added to each completion; 0 if left out
     is_bound : True: no completion is later than returned. False: completions are expected values
+    of : (operators,), equal numbers for operators that are ways of the same one (`sbon.cost.ways`), which are never worked on at the same
+        time; each is its own if left out
 
     Raises
     ------
@@ -64,7 +66,7 @@ def completions(
     check_shapes(work, node_of, nodes, width_s)
     if len(operators) != len(work):
         raise ShapeError(f"{len(operators)} operators, work of {len(work)}")
-    return _Relay(operators, work, node_of, nodes, width_s, late_s, even, is_bound).run()
+    return _Relay(operators, work, node_of, nodes, width_s, late_s, even, is_bound, of).run()
 
 
 class _Relay:
@@ -81,8 +83,10 @@ class _Relay:
         late_s: FloatArray | None,
         even: bool,
         is_bound: bool,
+        of: IntArray | None,
     ) -> None:
         count, intervals = work.shape
+        self._of = list(range(count)) if of is None else of.tolist()
         self._operators, self._node_of, self._even = operators, node_of.tolist(), even
         self._is_bound = is_bound
         self._late_s = np.zeros(count) if late_s is None else late_s
@@ -104,10 +108,13 @@ class _Relay:
         """For each node (groups, intervals + 1): work of stimulus times up to each end, in seconds of one core."""
         self._steps = self._schedule()
         self._counted = {number: self._weighted(number, total) for is_arrival, number, _ in self._steps if not is_arrival}
+        self._found: dict[tuple[int, tuple[int, ...], tuple[bool, ...], float], float] = {}
+        """Ends of busy periods of the current interval, by node, operators weighed apart, groups whose arrivals are known, and arrival."""
 
     def run(self) -> Completions:
         """Returns all arrivals and completions."""
         for end in range(len(self._ends_s)):
+            self._found.clear()
             for is_arrival, number, known in self._steps:
                 if is_arrival:
                     self._arrived[number, end] = self._arrival(number, end)
@@ -137,18 +144,23 @@ class _Relay:
             groups[self._node_of[number]].setdefault(ways[-1], []).append(number)
         return [list(found.values()) for found in groups]
 
-    def _weighted(self, number: int, total: FloatArray) -> list[FloatArray]:
+    def _weighted(self, number: int, total: FloatArray) -> tuple[tuple[int, ...], FloatArray]:
         """Returns the work of each group of the node, weighted by the time for which it delays one operator's end; the greatest of several
         weightings counts.
 
         On c cores, a second of other operators' work takes 1/c s. But the work of one operator, and of operators that follow each other on
         the node, is done one after the other. As a bound: all work of this chain, and 1/c of the rest (Graham). As expected: the greater of
         1/c of all work, and all work of any single operator of the chain.
+
+        Returns
+        -------
+        apart : operators weighed apart from the rest of the node
+        weighted : (weightings, groups, intervals + 1)
         """
         node = self._node_of[number]
         cores = self._cores[node]
         if cores == 1:
-            return [self._all[node]]
+            return (), self._all[node][None]
         chain, waiting = {number}, [number]
         while waiting:
             target = waiting.pop()
@@ -161,8 +173,12 @@ class _Relay:
             return np.array([sum(weights.get(one, otherwise) * total[one] for one in group) for group in self._groups[node]])
 
         if self._is_bound:
-            return [summed(dict.fromkeys(chain, 1.0), 1.0 / cores)]
-        return [self._all[node] / cores, *(summed({one: 1.0}, 0.0) for one in sorted(chain))]
+            return tuple(sorted(chain)), summed(dict.fromkeys(chain, 1.0), 1.0 / cores)[None]
+        ways: dict[int, list[int]] = {self._of[one]: [] for one in sorted(chain)}
+        for one in self._there[node]:
+            if self._of[one] in ways:
+                ways[self._of[one]].append(one)
+        return tuple(ways), np.array([self._all[node] / cores, *(summed(dict.fromkeys(some, 1.0), 0.0) for some in ways.values())])
 
     def _schedule(self) -> list[tuple[bool, int, tuple[bool, ...]]]:
         """Returns the order in which arrivals and completions of an interval are computed, with the groups whose arrivals are known at each
@@ -210,49 +226,94 @@ class _Relay:
                 latest = max(latest, self._done[one.operator, end] + one.delay_s)
         return float(latest)
 
-    def _completion(self, number: int, end: int, known: Sequence[bool]) -> float:
+    def _completion(self, number: int, end: int, known: tuple[bool, ...]) -> float:
         node, arrived_s = self._node_of[number], float(self._arrived[number, end])
         if np.isinf(arrived_s):
             return np.inf
-        find = self._latest if self._is_bound else self._expected
-        latest = max(find(node, total, end, known, arrived_s) for total in self._counted[number])
-        clock = self._clocks[node]
-        if clock is not None:
-            latest = float(clock.instant_of(np.array([latest]))[0])
+        apart, total = self._counted[number]
+        latest = self._found.get((node, apart, known, arrived_s))
+        if latest is None:
+            coming = [
+                self._arrived[group[0], end] if is_known else np.nan for group, is_known in zip(self._groups[node], known, strict=True)
+            ]
+            latest = self._end_of(node, total, end, coming, arrived_s)
+            if not self._is_bound and end and not all(known):
+                latest = self._in_circle(number, total, end, coming, arrived_s, latest)
+            self._found[node, apart, known, arrived_s] = latest
         before = self._done[number, end - 1] if end else -np.inf
         return max(latest + float(self._late_s[number]), float(before))
 
-    def _latest(self, node: int, total: FloatArray, end: int, known: Sequence[bool], arrived_s: float) -> float:
-        """Returns the latest end, on the node's clock, of a busy period that begins no later than the last work arrives."""
-        knots, instants, could = self._instants(node, end, known, arrived_s)
-        some = instants <= arrived_s
-        return float((could[some] + total[:, end].sum() - self._before(total, node, knots, instants[some], end)).max())
+    def _end_of(self, node: int, total: FloatArray, end: int, coming: Sequence[float], arrived_s: float) -> float:
+        """Returns the greatest end of all weightings, in s."""
+        latest = float((self._latest if self._is_bound else self._expected)(node, total, end, coming, arrived_s).max())
+        clock = self._clocks[node]
+        return latest if clock is None else float(clock.instant_of(np.array([latest]))[0])
 
-    def _expected(self, node: int, total: FloatArray, end: int, known: Sequence[bool], arrived_s: float) -> float:
-        """Returns the first instant, in s, at which the node has finished all work with stimulus times up to `end`; not before `arrived_s`,
-        when the last of that work has arrived at the operator.
+    def _in_circle(self, number: int, total: FloatArray, end: int, coming: Sequence[float], arrived_s: float, without_s: float) -> float:
+        """Returns the end of an operator's work if work that goes in a circle comes as far behind it as in the interval before.
 
-        All work is assumed to arrive at its latest instant. Work that goes from this operator over other nodes and back within the same
-        interval is left out, because it mostly arrives later.
+        The later the end is taken to be, the later that work comes, and the less of it counts. One step of the secant method, from the end
+        without this work and the end with it, finds the end that agrees with itself.
         """
-        knots, instants, could = self._instants(node, end, known, arrived_s)
-        left = self._before(total, node, knots, instants, end)
-        right = self._before(total, node, knots, instants, end, side="right")
-        here = int(np.searchsorted(instants, arrived_s))
-        waiting = right - could - np.minimum.accumulate(left - could)
-        if waiting[here] <= TINY_S:
-            return float(could[here])
-        coming, passing = left[1:] - right[:-1], could[1:] - could[:-1]
-        ends = np.flatnonzero((waiting[:-1] + coming <= passing)[here:])
-        if not ends.size:
-            return float(could[-1] + waiting[-1])
-        one = here + int(ends[0])
-        return float(could[one] + waiting[one] * passing[one] / (passing[one] - coming[one]))
+        node, offset_s = self._node_of[number], float(self._late_s[number]) - self._done[number, end - 1]
+        before = self._arrived[[group[0] for group in self._groups[node]], end - 1]
 
-    def _instants(self, node: int, end: int, known: Sequence[bool], arrived_s: float) -> tuple[list[FloatArray], FloatArray, FloatArray]:
-        """Returns the arrivals of each group, all instants at which something changes, and the node's clock at these instants."""
+        def end_if(done_s: float) -> float:
+            guessed = np.where(np.isnan(coming), before + max(0.0, done_s + offset_s), coming)
+            return self._end_of(node, total, end, np.where(np.isfinite(guessed), guessed, coming).tolist(), arrived_s)
+
+        with_s = end_if(without_s)
+        more_s = with_s - without_s
+        if more_s <= TINY_S:
+            return with_s
+        again_s = end_if(with_s)
+        return without_s + more_s * more_s / (more_s + with_s - again_s) if again_s < with_s else again_s
+
+    def _latest(self, node: int, total: FloatArray, end: int, coming: Sequence[float], arrived_s: float) -> FloatArray:
+        """Returns the latest end, on the node's clock, of a busy period that begins no later than the last work arrives, for each
+        weighting."""
+        knots, instants, could = self._instants(node, end, coming, arrived_s)
+        some = instants <= arrived_s
+        before = self._before(total, node, knots, instants[some], end)
+        found: FloatArray = (could[some] + total[:, :, end].sum(axis=1)[:, None] - before).max(axis=1)
+        return found
+
+    def _expected(self, node: int, total: FloatArray, end: int, coming: Sequence[float], arrived_s: float) -> FloatArray:
+        """Returns the first instant, on the node's clock, at which the node has finished all work with stimulus times up to `end`, for each
+        weighting; not before `arrived_s`, when the last of that work has arrived at the operator.
+
+        All work of a group is assumed to arrive at its latest instant. Work of a group that is not known to come in this interval is left
+        out.
+        """
+        knots, instants, could = self._instants(node, end, coming, arrived_s)
+        left, right = np.split(self._before(total, node, knots, instants, end, also_by=True), 2, axis=1)
+        here = int(np.searchsorted(instants, arrived_s))
+        waiting = right - could - np.minimum.accumulate(left - could, axis=1)
+        adding, passing = left[:, 1:] - right[:, :-1], could[1:] - could[:-1]
+        found: FloatArray = could[-1] + waiting[:, -1]
+        for row in range(len(total)):
+            if waiting[row, here] <= TINY_S:
+                found[row] = could[here]
+                continue
+            ends = np.flatnonzero((waiting[row, :-1] + adding[row] <= passing)[here:])
+            if ends.size:
+                one = here + int(ends[0])
+                found[row] = could[one] + waiting[row, one] * passing[one] / (passing[one] - adding[row, one])
+        return found
+
+    def _instants(self, node: int, end: int, coming: Sequence[float], arrived_s: float) -> tuple[list[FloatArray], FloatArray, FloatArray]:
+        """Returns the arrivals of each group, all instants at which something changes, and the node's clock at these instants.
+
+        Parameters
+        ----------
+        coming : arrival of each group's last work with stimulus times up to `end`; NaN if not known
+        """
         first = self._from[node]
-        knots = [self._arrived[group[0], first : end + is_known] for group, is_known in zip(self._groups[node], known, strict=True)]
+        knots = []
+        for group, at_s in zip(self._groups[node], coming, strict=True):
+            knot = self._arrived[group[0], first : end + 1].copy()
+            knot[-1] = at_s
+            knots.append(knot[:-1] if np.isnan(at_s) else knot)
         found = np.concatenate([*knots, self._ends_s[first : end + 1], [arrived_s]])
         found.sort()
         found = found[np.append(found[1:] > found[:-1], True) & (found < np.inf)]
@@ -260,33 +321,32 @@ class _Relay:
         return knots, found, found if clock is None else clock.work_by(found)
 
     def _before(
-        self,
-        total: FloatArray,
-        node: int,
-        knots: Sequence[FloatArray],
-        instants: FloatArray,
-        end: int,
-        *,
-        side: Literal["left", "right"] = "left",
+        self, total: FloatArray, node: int, knots: Sequence[FloatArray], instants: FloatArray, end: int, *, also_by: bool = False
     ) -> FloatArray:
-        """Returns the work, of stimulus times up to an end, that has certainly arrived before each instant (`side` right: by each
-        instant)."""
+        """Returns the work, of stimulus times up to an end, that has certainly arrived before each instant: (weightings, instants).
+
+        Parameters
+        ----------
+        also_by : the columns of work before the instants are followed by as many with the work that has arrived by each instant
+        """
         first = self._from[node]
-        found = np.zeros(len(instants))
-        for row, knot in zip(total, knots, strict=True):
-            if not len(knot):
-                found += row[first]
-                continue
-            place = np.searchsorted(knot, instants, side=side)  # knot[place - 1] < instant <= knot[place]
-            low = np.maximum(place - 1, 0)
-            sure = row[first + low]
-            if self._even or side == "right":
-                high = np.minimum(place, len(knot) - 1)
-                with np.errstate(invalid="ignore"):  # both may be infinite
-                    length = knot[high] - knot[low]
-                share = np.divide(instants - knot[low], length, out=np.zeros(len(instants)), where=(length > 0) & (place > 0))
-                sure = sure + share * (row[first + high] - sure)
-            found += np.minimum(sure, row[end])
+        at = np.concatenate([instants, instants]) if also_by else instants
+        is_even = self._even | (np.arange(len(at)) >= len(instants))
+        found = np.zeros((len(total), len(at)))
+        with np.errstate(invalid="ignore"):  # both knots of an instant may be infinite
+            for group, knot in enumerate(knots):
+                row = total[:, group, first:]
+                if not len(knot):
+                    found += row[:, :1]
+                    continue
+                place = knot.searchsorted(instants)  # knot[place - 1] < instant <= knot[place]
+                if also_by:
+                    place = np.concatenate([place, knot.searchsorted(instants, side="right")])
+                low, high = np.maximum(place - 1, 0), np.minimum(place, len(knot) - 1)
+                since, sure = knot[low], row[:, low]
+                length = knot[high] - since
+                share = np.divide(at - since, length, out=np.zeros(len(at)), where=is_even & (length > 0) & (place > 0))
+                found += np.minimum(sure + share * (row[:, high] - sure), row[:, end - first, None])
         return found
 
     def _forget(self, node: int, end: int) -> None:
@@ -299,10 +359,10 @@ class _Relay:
         sure_s = float(latest[:, -1].min())
         if np.isinf(sure_s):
             return
-        knots, instants, could = self._instants(node, end, [True] * len(groups), sure_s)
+        knots, instants, could = self._instants(node, end, latest[:, -1].tolist(), sure_s)
         some = instants <= sure_s
         # Work counts in full, its greatest weight, so that no earlier instant can be better for any later end.
-        best_s = instants[int(np.argmax(could[some] - self._before(self._all[node], node, knots, instants[some], end)))]
+        best_s = instants[int(np.argmax(could[some] - self._before(self._all[node][None], node, knots, instants[some], end)[0]))]
         self._from[node] = first + max(0, int(np.searchsorted(latest.max(axis=0), best_s, side="left")) - 1)
 
 

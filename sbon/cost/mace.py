@@ -14,6 +14,7 @@ import numpy as np
 from sbon.cost.completions import Completions, completions, exits_of
 from sbon.cost.load import OperatorCost, Source, Upstream
 from sbon.cost.node_excess import Nodes, check_shapes, excess_s
+from sbon.cost.ways import Ways
 from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
 
@@ -107,6 +108,7 @@ def predict(
     even: bool = True,
     service_s: FloatArray | None = None,
     work_of_parts: FloatArray | None = None,
+    ways: Ways | None = None,
 ) -> Prediction:
     """Returns the latency of the answers of a graph, with bounds.
 
@@ -124,6 +126,8 @@ def predict(
     work_of_parts : (operators, intervals x parts), deterministic load of equal parts of the intervals, as expected
         (`sbon.cost.within_intervals`). The expected latency, and its parts, follow from this; the bounds follow from `work`. If left out,
         an interval's work is even
+    ways : operators by way (`sbon.cost.ways`), for the expected latency; `work_of_parts` and `service_s` are then by way, and both are
+        needed
 
     Raises
     ------
@@ -137,7 +141,8 @@ def predict(
     check_shapes(work, node_of, nodes, width_s)
     terms = Terms() if terms is None else terms
     least = lower_s(operators, work, node_of, nodes, width_s)
-    likely = expected(operators, work if work_of_parts is None else work_of_parts, node_of, nodes, width_s, service_s, work.shape[1])
+    rows, where, of = (operators, node_of, None) if ways is None else (ways.operators, node_of[ways.of], ways.of)
+    likely = expected(rows, work if work_of_parts is None else work_of_parts, where, nodes, width_s, service_s, work.shape[1], of)
     upper = upper_s(operators, work, node_of, nodes, width_s, grain, terms, even=even)
     return Prediction(
         np.maximum(least - terms.clock_s, 0.0),
@@ -183,6 +188,7 @@ def expected(
     width_s: float,
     service_s: FloatArray | None = None,
     intervals: int | None = None,
+    of: IntArray | None = None,
 ) -> Expected:
     """Returns the expected latency of the latest answers.
 
@@ -191,6 +197,7 @@ def expected(
     operators, node_of, nodes, width_s, service_s : as for `predict`
     work : (operators, intervals x parts), deterministic load of equal parts of the intervals
     intervals : number of intervals; if left out, each has one part
+    of : (operators,), as for `completions`
 
     Raises
     ------
@@ -203,7 +210,7 @@ def expected(
     parts = work.shape[1] // count
     if parts > 1 and nodes.left is not None:
         nodes = Nodes(nodes.capacity_per_s, nodes.cores, np.repeat(nodes.left, parts, axis=1))
-    smooth = completions(operators, work, node_of, nodes, width_s / parts, late_s=service_s)
+    smooth = completions(operators, work, node_of, nodes, width_s / parts, late_s=service_s, of=of)
     exits, knots_s = exits_of(operators), width_s / parts * np.arange(work.shape[1] + 1)
     late_s = smooth.done_s[exits] - knots_s
     likely: FloatArray = np.maximum(late_s[:, :-1], late_s[:, 1:]).max(axis=0).reshape(count, parts).max(axis=1)

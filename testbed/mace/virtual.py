@@ -16,6 +16,7 @@ from sbon.cost.completions import upstreams
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream, deterministic_load, with_links
 from sbon.cost.mace import Prediction, predict
 from sbon.cost.node_excess import Nodes
+from sbon.cost.ways import by_way
 from sbon.cost.within_intervals import refined
 from sbon.types import FloatArray, IntArray
 from sbon_testbed.mace.streams import HIGH_OVER_LOW, HIGH_SHARE
@@ -119,10 +120,11 @@ def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
     """Returns the prediction for the events of a case, with known or learnt operators."""
     counts = case.counts
     work = deterministic_load(operators, counts).work
-    work_of_parts = deterministic_load(operators, refined(counts, case.parts)).work
+    ways = by_way(operators, case.node_of)
+    work_of_parts = deterministic_load(ways.operators, refined(counts, case.parts)).work
     sources = np.eye(len(counts))
     grain = sum((deterministic_load(operators, sources[:, [one]]).work[:, 0] for one in range(len(counts))), np.zeros(len(operators)))
-    service_s = service(operators, case.node_of, case.nodes)
+    service_s = service(ways.operators, case.node_of[ways.of], case.nodes)
     return predict(
         operators,
         work,
@@ -133,6 +135,7 @@ def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
         even=False,
         service_s=service_s,
         work_of_parts=work_of_parts,
+        ways=ways,
     )
 
 
