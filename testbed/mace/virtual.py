@@ -19,6 +19,7 @@ from sbon.cost.node_excess import Nodes
 from sbon.cost.ways import by_way
 from sbon.cost.within_intervals import refined
 from sbon.types import FloatArray, IntArray
+from sbon_testbed.mace.information import least_deviation
 from sbon_testbed.mace.streams import HIGH_OVER_LOW, HIGH_SHARE
 from sbon_testbed.mace.world import Measured, Noise, simulate
 from sbon_testbed.topology import CitiesConfig, build
@@ -199,7 +200,7 @@ def evaluate_training(events: int, seed: int, report: Callable[[str, int, int], 
     for number, size in enumerate(samples):
         report("training", number, len(samples))
         found = foretold(case, learnt(case, size, np.random.default_rng([seed, 2])))
-        training[str(size)] = _worst(found, worst_s)
+        training[str(size)] = _worst(found, worst_s) | {"least_deviation": least_deviation(case.operators, size, NOISE.cost)}
     report("training", len(samples), len(samples))
     return training, over_time(found, measured, INTERVAL_S)
 
