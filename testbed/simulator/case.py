@@ -54,6 +54,16 @@ class Case:
         """Adds a line to the trace."""
         self.trace.append(f"{self.world.now:9.3f} s  {what:<10} {details}")
 
+    @property
+    def running(self) -> list[int]:
+        """Returns the numbers of the nodes with an agent, of whatever kind."""
+        return [number for number, agent in enumerate(self.world.agents) if agent is not None]
+
+    @property
+    def homes(self) -> set[int]:
+        """Returns the numbers of the nodes whose agents own queries."""
+        return {number for number, agent in self.agents() if agent.queries.owned.records}
+
     def agents(self) -> Iterator[tuple[int, Agent]]:
         """Yields the running agents with their numbers."""
         for number, agent in enumerate(self.world.agents):

@@ -5,8 +5,10 @@ import pytest
 
 from sbon.errors import LinkError
 from sbon.sealing import KeyRing
+from sbon_testbed.simulator.case import Case
+from sbon_testbed.simulator.faults.schedule import Faults
+from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
-from sbon_testbed.simulator.world import SimulatedWorld
 from tests.examples import seeds
 from tests.peer_worlds import Recorder
 
@@ -14,47 +16,68 @@ MACHINES = 4
 STEPS = 150
 PORT = 7946
 RING = KeyRing([bytes(32)])
+PAUSE_S = {"partitions": 6.0, "one-way": 6.0, "slow": 8.0, "stopped": 6.0, "clocks": 8.0, "kills": 5.0, "wishes": 5.0}
+"""Mean virtual seconds between two faults of each kind."""
 
 
-class Overlay:
+class Peer(Recorder):
+    """An agent that answers three requests of four at once, and the others late."""
+
+    def __init__(self, case, host, name):
+        self.case = case
+        super().__init__(host, name, RING, case.address(name))
+        self.answer = lambda payload, respond: (
+            respond(payload) if payload[0] % 4 else self.host.call_at(self.host.now() + 1.5, lambda: respond(payload))
+        )
+
+    def message(self, connection, payload):
+        self.case.numbers.setdefault(connection, []).append(int.from_bytes(payload[:4], "little"))
+
+    def start(self):
+        self.case.started.append(self)
+        self.want_all()
+
+    def want_all(self):
+        for name in self.case.world.nodes:
+            if name != self.name:
+                self.peers.want(self.case.address(name))
+
+    def stop(self):
+        pass
+
+
+class Overlay(Case):
     """Agents that all keep connections to each other and send at random, under faults."""
 
     def __init__(self, seed):
+        network = NetworkConfig(split=0.3, stream_buffer_bytes=200_000)
+        world = World(MACHINES, seed=seed, network=network, make_agent=lambda config, host, ring: Peer(self, host, config.name))
+        super().__init__(world, seed)
         self.rng = np.random.default_rng(seed)
-        rtt_ms = self.rng.uniform(1, 150, (MACHINES, MACHINES))
-        rtt_ms = (rtt_ms + rtt_ms.T) / 2
-        np.fill_diagonal(rtt_ms, 0.0)
-        self.world = SimulatedWorld(rtt_ms, seed=seed, network=NetworkConfig(split=0.3, stream_buffer_bytes=200_000))
-        self.agents = {}
-        self.retired = []
+        self.started = []
+        """All agents, including those that were killed."""
         self.asked = []
         self.sent = 0
+        self.numbers = {}
+        """Numbers of the one-way messages that each connection has brought."""
+        self.faults = Faults(self, PAUSE_S, PAUSE_S, {"wishes": self.wish})
         for number in range(MACHINES):
-            self.boot(number)
+            world.start(number)
 
-    @property
-    def now(self):
-        return self.world.time.now_s
+    def address(self, name):
+        return self.world.world.machines[self.world.nodes.index(name)].ip, PORT
 
-    def boot(self, number):
-        agent = Recorder(self.world.boot(number), f"n{number}", RING, (self.world.machines[number].ip, PORT))
-        agent.answer = lambda payload, respond: (
-            respond(payload) if payload[0] % 4 else agent.host.call_at(agent.host.now() + 1.5, lambda: respond(payload))
-        )
-        self.agents[number] = agent
-        for other in range(MACHINES):
-            if other != number:
-                agent.peers.want((self.world.machines[other].ip, PORT))
-
-    def kill(self, number):
-        agent = self.agents.pop(number)
-        agent.host.kill()
-        self.retired.append(agent)
+    def wish(self, rng):
+        """Lets an agent give up its connection to the next one, or ask for it again."""
+        number = int(rng.integers(MACHINES))
+        agent, other = self.world.agents[number], self.address(self.world.nodes[(number + 1) % MACHINES])
+        if agent is not None:
+            (agent.peers.want if rng.integers(2) else agent.peers.unwant)(other)
 
     def talk(self):
         for _ in range(5):
-            sender = self.agents.get(int(self.rng.integers(MACHINES)))
-            address = (self.world.machines[int(self.rng.integers(MACHINES))].ip, PORT)
+            sender = self.world.agents[int(self.rng.integers(MACHINES))]
+            address = self.address(self.world.nodes[int(self.rng.integers(MACHINES))])
             if sender is None or address == sender.address:
                 continue
             self.sent += 1
@@ -62,55 +85,33 @@ class Overlay:
             if self.rng.random() < 0.5:
                 timeout_s = float(self.rng.uniform(0.05, 4))
                 outcome = []
-                sender.peers.request(address, payload, lambda result, outcome=outcome: outcome.append((self.now, result)), timeout_s)
-                self.asked.append((sender, self.now + timeout_s, payload, outcome))
+                self.asked.append((sender, payload, outcome))
+                sender.peers.request(address, payload, self.taking(outcome, sender, self.world.now + timeout_s), timeout_s)
             else:
                 sender.peers.send(address, payload)
 
-    def suffer(self):
-        network, number = self.world.network, int(self.rng.integers(MACHINES))
-        choice = self.rng.random()
-        if choice < 0.05 and number in self.agents:
-            self.kill(number)
-        elif choice < 0.12 and number not in self.agents:
-            network.power(number, on=True)
-            self.boot(number)
-        elif choice < 0.16:
-            cut = int(self.rng.integers(1, MACHINES))
-            network.partition([range(cut), range(cut, MACHINES)])
-        elif choice < 0.22:
-            network.heal()
-        elif choice < 0.24 and number in self.agents:
-            network.power(number, on=False)
-            self.kill(number)
-        elif choice < 0.28 and number in self.agents:
-            self.agents[number].peers.unwant((self.world.machines[(number + 1) % MACHINES].ip, PORT))
-        elif choice < 0.32 and number in self.agents:
-            self.agents[number].peers.want((self.world.machines[(number + 1) % MACHINES].ip, PORT))
+    def taking(self, outcome, sender, deadline):
+        """Returns what takes the outcome of a request, with the seconds by which it is late; a machine that stands still is never late."""
+        number = self.world.nodes.index(sender.name)
 
-    def recover(self):
-        self.world.network.heal()
-        for number in range(MACHINES):
-            self.world.network.power(number, on=True)
-            if number not in self.agents:
-                self.boot(number)
-            for other in range(MACHINES):
-                if other != number:
-                    self.agents[number].peers.want((self.world.machines[other].ip, PORT))
-        self.run(40.0)
+        def take(result):
+            due = max(deadline, self.world.world.network.stopped_until_ns(number) / 1e9)
+            outcome.append((self.world.now, self.world.now - due, result))
 
-    def run(self, seconds):
-        self.world.time.run_until(self.now + seconds)
+        return take
 
     def play(self):
+        self.faults.begin()
         for _ in range(STEPS):
             self.talk()
-            self.suffer()
-            self.run(float(self.rng.exponential(0.4)))
-        self.recover()
+            self.faults.run(float(self.rng.exponential(0.4)))
+        self.faults.calm()
+        for agent in self.world.agents:
+            agent.want_all()
+        self.world.run(40.0)
 
     def outcomes(self):
-        return [repr(outcome) for _, _, _, outcome in self.asked]
+        return [repr(outcome) for _, _, outcome in self.asked]
 
 
 @pytest.mark.parametrize("seed", seeds(range(4), range(4, 12)))
@@ -118,16 +119,17 @@ def test_after_any_faults_everyone_who_wants_is_connected_and_nothing_was_told_t
     overlay = Overlay(seed)
     overlay.play()
 
-    for number, agent in overlay.agents.items():
-        for other in overlay.agents.values():
-            assert other is agent or agent.peers.is_connected(other.address), f"{number} to {other.name}"
+    for agent in overlay.world.agents:
+        for other in overlay.world.agents:
+            assert other is agent or agent.peers.is_connected(other.address), f"{agent.name} to {other.name}"
         assert len(agent.peers._connections) == 2 * (MACHINES - 1)
-    for agent in [*overlay.agents.values(), *overlay.retired]:
-        told = {}
+    for agent in overlay.started:
+        known = {}
         for entry in agent.log:
             if entry[0] in ("connected", "lost"):
-                assert not (entry[0] == "lost" and told.get(entry[1]) != "connected"), "a peer was reported lost that was not connected"
-                told[entry[1]] = entry[0]
+                assert not (entry[0] == "lost" and known.get(entry[1]) != "connected"), "a peer was reported lost that was not connected"
+                known[entry[1]] = entry[0]
+    assert len(overlay.started) > MACHINES
 
 
 @pytest.mark.parametrize("seed", seeds(range(4), range(4, 12)))
@@ -135,35 +137,23 @@ def test_every_request_of_a_living_agent_ends_once_and_in_time(seed):
     overlay = Overlay(seed)
     overlay.play()
     replied = 0
-    for agent, deadline, payload, outcome in overlay.asked:
+    for agent, payload, outcome in overlay.asked:
         assert len(outcome) <= 1
-        assert outcome or agent not in overlay.agents.values()
-        for ended_at, result in outcome:
-            assert ended_at <= deadline + 1e-6
+        assert outcome or agent not in overlay.world.agents
+        for _, late_s, result in outcome:
+            assert late_s <= 1e-6
             assert result == payload or isinstance(result, LinkError)
             replied += result == payload
     assert replied > 50
-    assert all(agent.peers.counters["frames_bad"] == 0 for agent in [*overlay.agents.values(), *overlay.retired])
+    assert all(agent.peers.counters["frames_bad"] == 0 for agent in overlay.started)
 
 
 def test_messages_of_one_connection_arrive_in_order_and_once():
     overlay = Overlay(99)
-    seen = {}
-
-    def keep(agent):
-        def message(connection, payload):
-            seen.setdefault(connection, []).append(int.from_bytes(payload[:4], "little"))
-
-        agent.message = message
-
-    boot = overlay.boot
-    overlay.boot = lambda number: (boot(number), keep(overlay.agents[number]))
-    for agent in overlay.agents.values():
-        keep(agent)
     overlay.play()
 
-    assert sum(map(len, seen.values())) > 100
-    assert all(numbers == sorted(set(numbers)) for numbers in seen.values())
+    assert sum(map(len, overlay.numbers.values())) > 100
+    assert all(numbers == sorted(set(numbers)) for numbers in overlay.numbers.values())
 
 
 def test_the_same_seed_gives_the_same_run():
@@ -172,4 +162,4 @@ def test_the_same_seed_gives_the_same_run():
         overlay.play()
 
     assert runs[0].outcomes() == runs[1].outcomes()
-    assert [agent.log for agent in runs[0].agents.values()] == [agent.log for agent in runs[1].agents.values()]
+    assert [agent.log for agent in runs[0].started] == [agent.log for agent in runs[1].started]

@@ -27,9 +27,10 @@ KINDS = (
     *("loss", "duplicates", "reordering", "partitions", "one-way", "slow", "stopped", "disks", "clocks"),
     *("restarts", "leaving", "kills", "moves", "optimisers"),
 )
-STORY_KINDS = ("homes", "deaths", "multicasts", "guests", "plans", "call-offs")
+STORY_KINDS = ("homes", "deaths", "multicasts", "guests", "plans", "call-offs", "wishes", "names")
 """Kinds that stories carry out: homes of queries and hosts that die; multicasts, queries and plans that change; changes that are called
-off."""
+off; connections that an agent wants no more, or wants again; names that are created and dropped. New kinds stand at the end, because
+their places decide the draws."""
 PAUSE_S = {
     "partitions": 5.0,
     "one-way": 6.0,

@@ -197,9 +197,9 @@ class Faults(Timetable):
             self.end(rng, number, "restart", lambda: self._start(number))
 
     def _kill(self, rng: np.random.Generator) -> None:
-        homes = {number for number, agent in self._case.agents() if agent.queries.owned.records}
+        homes = self._case.homes
         takes_home = rng.random() < HOMES
-        running = [number for number, _ in self._case.agents() if (number in homes) == takes_home]
+        running = [number for number in self._case.running if (number in homes) == takes_home]
         if running:
             number = running[int(rng.integers(len(running)))]
             self.end(rng, number, "kill", lambda: self._start(number))
