@@ -53,6 +53,11 @@ class LineSink:
         """Address on which the sink listens; None before it does."""
         return self._endpoint.address
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Size of the lines that wait for the peers."""
+        return self._held_bytes
+
     def open(self) -> None:
         """Checks whether its address may be used, then listens or connects."""
         self._endpoint.check()

@@ -154,7 +154,7 @@ def write(table: Table, kind: str, path: Path) -> None:
     if kind == "parquet":
         frame(table).write_parquet(path)
     elif kind == "ndjson":
-        path.write_text("".join(json.dumps(_members(row), ensure_ascii=False) + "\n" for row in table.rows), encoding="utf-8")
+        path.write_text("".join(json.dumps(members(row), ensure_ascii=False) + "\n" for row in table.rows), encoding="utf-8")
     else:
         path.write_text("".join(",".join(line) + "\n" for line in [list(COLUMNS), *map(_fields, table.rows)]), encoding="utf-8", newline="")
 
@@ -176,7 +176,7 @@ def frame(table: Table) -> pl.DataFrame:
     return pl.DataFrame({name: column.cast(types[COLUMNS[name]]) for name, column in columns.items()})
 
 
-def _members(row: Row) -> dict[str, Any]:
+def members(row: Row) -> dict[str, Any]:
     values = dict(zip(COLUMNS, row, strict=True))
     for name, value in values.items():
         if value is not None and COLUMNS[name] == TIME:

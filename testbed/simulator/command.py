@@ -10,12 +10,16 @@ from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.simulator.faults.kinds import KINDS, kinds_of
 from sbon_testbed.simulator.report import failures, replay, shown
 from sbon_testbed.simulator.simulation import Outcome, simulate
+from sbon_testbed.simulator.tcp_traffic import CONNECTORS, FILES
 
 
 def simulate_command(
     seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds.")] = 100,
     first: Annotated[int, typer.Option(metavar="SEED", help="First seed.")] = 0,
     faults: Annotated[str, typer.Option(metavar="LIST", help=f"Kinds of faults, with commas; default: all, {','.join(KINDS)}.")] = "",
+    connectors: Annotated[
+        str, typer.Option(metavar="LIST", help=f"Connectors of the queries, with commas: {','.join(CONNECTORS)}.")
+    ] = FILES[0],
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
     json: JsonFile = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop at the first seed that fails.")] = False,
@@ -28,12 +32,11 @@ def simulate_command(
     Example: sbon testbed simulate --seeds 200 --faults moves,partitions
     """
 
-    kinds = kinds_of(faults)
+    kinds, chosen = kinds_of(faults), kinds_of(connectors, CONNECTORS, "--connectors")
+    one, repeat = partial(simulate, kinds=kinds, connectors=chosen), partial(again, kinds=kinds, connectors=chosen)
     began_s = time.monotonic()
-    outcomes = list(
-        shown(partial(simulate, kinds=kinds), seeds, first, jobs, partial(again, kinds=kinds), json=json, stop=stop, quiet=quiet)
-    )
-    result = summary(outcomes, first, kinds, time.monotonic() - began_s)
+    outcomes = list(shown(one, seeds, first, jobs, repeat, json=json, stop=stop, quiet=quiet))
+    result = summary(outcomes, first, kinds, time.monotonic() - began_s, chosen)
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -42,18 +45,21 @@ def simulate_command(
         raise typer.Exit(1)
 
 
-def again(seed: int, kinds: tuple[str, ...]) -> str:
+def again(seed: int, kinds: tuple[str, ...], connectors: tuple[str, ...] = FILES) -> str:
     """Returns the command that runs a seed again."""
-    return replay("simulate", seed, kinds, KINDS)
+    return replay("simulate", seed, kinds, KINDS) + ("" if connectors == FILES else f" --connectors {','.join(connectors)}")
 
 
-def summary(outcomes: list[Outcome], first: int, kinds: tuple[str, ...], seconds: float) -> dict[str, Any]:
+def summary(
+    outcomes: list[Outcome], first: int, kinds: tuple[str, ...], seconds: float, connectors: tuple[str, ...] = FILES
+) -> dict[str, Any]:
     """Returns the figures of a run; `failures` lists the seeds that failed."""
-    failed = failures(outcomes, partial(again, kinds=kinds))
+    failed = failures(outcomes, partial(again, kinds=kinds, connectors=connectors))
     return {
         "seeds": len(outcomes),
         "first": first,
         "faults": kinds,
+        "connectors": connectors,
         "failed": len(failed),
         "failures": failed,
         "rows": sum(outcome.rows for outcome in outcomes),

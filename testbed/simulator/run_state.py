@@ -7,15 +7,18 @@ from sbon.supervision.record import QueryRecord, QueryState
 from sbon_testbed.simulator.case import Case
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.reference import Reference
+from sbon_testbed.simulator.tcp_traffic import TcpQuery, TcpTraffic
 from sbon_testbed.simulator.workload import Workload
 
 
 class Run(Case):
     """One seed under way, whose queries are those of a workload."""
 
-    def __init__(self, workload: Workload, reference: Reference, world: World) -> None:
+    def __init__(self, workload: Workload, reference: Reference, world: World, tcp: Sequence[TcpQuery] = ()) -> None:
         super().__init__(world, workload.seed)
         self.workload, self.reference = workload, reference
+        self.traffic = [TcpTraffic(query, workload, world) for query in tcp]
+        """Queries with programs outside the overlay, which are no queries of the reference."""
         self.finished: dict[str, QueryRecord] = {}
         """Owner's record of each finished query, at its end."""
 

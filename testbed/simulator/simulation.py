@@ -18,16 +18,30 @@ from sbon_testbed.simulator.checkers.links import Links
 from sbon_testbed.simulator.checkers.members import Members
 from sbon_testbed.simulator.checkers.owners import Owners
 from sbon_testbed.simulator.checkers.rows import Rows
+from sbon_testbed.simulator.checkers.tcp import Tcp
 from sbon_testbed.simulator.faults.kinds import KINDS, network_of
 from sbon_testbed.simulator.faults.schedule import Faults
 from sbon_testbed.simulator.faults.settings import kills_of, settings_of
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.reference import make_reference
 from sbon_testbed.simulator.run_state import Run
+from sbon_testbed.simulator.tcp_traffic import ALLOWED, FILES, draw_tcp
 from sbon_testbed.simulator.trial import LOOK_S, FoundError, Trial, problem_of
 from sbon_testbed.simulator.workload import make_workload
 
-CHECKERS: tuple[Callable[[Run], CaseChecker], ...] = (Links, Copies, Epochs, Owners, Bounds, Coordinates, Rows, Crashes, Members, Leftovers)
+CHECKERS: tuple[Callable[[Run], CaseChecker], ...] = (
+    Links,
+    Copies,
+    Epochs,
+    Owners,
+    Bounds,
+    Coordinates,
+    Rows,
+    Crashes,
+    Tcp,
+    Members,
+    Leftovers,
+)
 FAULTS_S = 14.0
 """Virtual seconds with faults: somewhat longer than the streams."""
 SUBMITTED_S = 60.0
@@ -53,7 +67,7 @@ class Outcome(NamedTuple):
     virtual_s: float = 0.0
 
 
-def simulate(seed: int, kinds: Collection[str] = KINDS) -> Outcome:
+def simulate(seed: int, kinds: Collection[str] = KINDS, connectors: Collection[str] = FILES) -> Outcome:
     """Runs one seed.
 
     An exception of an agent is a result, too: the seed has failed.
@@ -61,12 +75,13 @@ def simulate(seed: int, kinds: Collection[str] = KINDS) -> Outcome:
     Parameters
     ----------
     kinds : kinds of faults, of `sbon_testbed.simulator.faults.KINDS`
+    connectors : connectors of the workload, of `sbon_testbed.simulator.tcp_traffic.CONNECTORS`
     """
     with run_directory(memory_folder()) as folder:
         made: list[Simulation] = []
 
         def go() -> None:
-            made.append(Simulation(seed, kinds, folder))
+            made.append(Simulation(seed, kinds, folder, connectors))
             made[0].go()
 
         problem = problem_of(go)
@@ -82,15 +97,22 @@ def simulate(seed: int, kinds: Collection[str] = KINDS) -> Outcome:
 class Simulation:
     """The run of one seed."""
 
-    def __init__(self, seed: int, kinds: Collection[str], folder: Path) -> None:
+    def __init__(self, seed: int, kinds: Collection[str], folder: Path, connectors: Collection[str]) -> None:
         workload = make_workload(seed)
         reference = make_reference(workload, folder / "one")
+        tcp = draw_tcp(workload, reference, folder / "fed") if "tcp" in connectors else []
         self._network, settings = network_of(seed, kinds), settings_of(seed, kinds)
+        if tcp:
+            settings = {**settings, **ALLOWED}
         world = World(workload.topology, seed=seed, settings=settings, data_dir=folder / "all")
         if kills_of(seed, kinds):  # one home, so that other agents can be killed while the queries are still watched
             home = reference.queries[0].owner
             reference = reference._replace(queries=tuple(asked._replace(owner=home) for asked in reference.queries))
-        self.run = Run(workload._replace(queries=reference.queries), reference, world)
+            tcp = [query._replace(asked=query.asked._replace(owner=home)) for query in tcp]
+        names = {query.asked.name for query in tcp}
+        filed = tuple(asked for asked in reference.queries if asked.name not in names)
+        workload = workload._replace(queries=(*filed, *(query.asked for query in tcp)))
+        self.run = Run(workload, reference._replace(queries=filed), world, tcp)
         self._faults = Faults(self.run, [kind for kind in kinds if kind != "kills" or kills_of(seed, kinds)])
         self._trial = Trial(self.run, self._faults, [make(self.run) for make in CHECKERS], self.run.watch_ends)
         self.inexact: list[str] = []
@@ -122,6 +144,11 @@ class Simulation:
         for asked in run.reference.queries:
             run.ids[asked.name] = self._submitted(asked.sql(world.nodes), asked.owner)
             run.tell("query", f"{asked.name} at {world.nodes[asked.owner]}, sink on {world.nodes[asked.sink]}: {asked.query.ours}")
+        for one in run.traffic:
+            run.ids[one.asked.name] = self._submitted(one.sql(), one.asked.owner)
+            run.tell("query", f"{one.asked.name} at {world.nodes[one.asked.owner]}, sink on {world.nodes[one.asked.sink]}: {one.sql()}")
+            if one.feeder is not None:
+                one.feeder.begin()
         world.world.network.config = self._network
 
     def _submitted(self, sql: str, owner: int) -> str:
@@ -155,7 +182,7 @@ class Simulation:
     def _drop_all(self) -> None:
         """Drops the queries that still run."""
         run = self.run
-        for asked in run.reference.queries:
+        for asked in run.workload.queries:
             record = run.record_of(asked.name)
             if record is not None and record.state is not QueryState.FINISHED:
                 run.tell("drop", asked.name)

@@ -136,6 +136,10 @@ class SimulatedStream:
         self.opening_s = 0.0
         self.reads_again: Callable[[], None] | None = None
         """Called when this end reads again; None while it has not paused."""
+        self.bytes_written = 0
+        """Bytes that the process has given to this end."""
+        self.bytes_taken = 0
+        """Bytes that the process has received from this end."""
         self.keepalive_s = 0.0
         """Pause between probes of the peer, as of TCP keepalive, which find a peer that is gone even if this end never writes; 0: none."""
         self._alive = alive
@@ -154,6 +158,7 @@ class SimulatedStream:
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Sends bytes; on a closed stream they are lost without an error."""
         if self.open and self.out is not None and data:
+            self.bytes_written += len(data)
             self.out.push(bytes(data))
             if self.out.bytes_under_way > self.network.config.stream_buffer_bytes:
                 self._full = True
@@ -215,6 +220,7 @@ class SimulatedStream:
     def take(self, data: bytes) -> None:
         """Delivers received bytes."""
         if self.open and self.handler is not None and self._alive():
+            self.bytes_taken += len(data)
             self.handler.received(data)
         elif self.out is not None and not self.open:
             # Nobody listens any more, so the machine answers with a reset.

@@ -46,8 +46,12 @@ PAUSE_S = {
 """Mean virtual seconds between two faults of a kind."""
 
 
-def kinds_of(text: str, known: Sequence[str] = KINDS) -> tuple[str, ...]:
+def kinds_of(text: str, known: Sequence[str] = KINDS, option: str = "--faults") -> tuple[str, ...]:
     """Returns the kinds in a comma-separated list; an empty text means all known ones.
+
+    Parameters
+    ----------
+    option : the option that has the list
 
     Raises
     ------
@@ -56,7 +60,7 @@ def kinds_of(text: str, known: Sequence[str] = KINDS) -> tuple[str, ...]:
     """
     kinds = tuple(filter(None, (part.strip() for part in text.split(","))))
     if unknown := [kind for kind in kinds if kind not in known]:
-        raise UsageError(f"--faults {', '.join(unknown)}: expected some of {','.join(known)}")
+        raise UsageError(f"{option} {', '.join(unknown)}: expected some of {','.join(known)}")
     return kinds or tuple(known)
 
 
