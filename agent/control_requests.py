@@ -83,7 +83,7 @@ class ControlRequests:
             **agent.optimisers.multicasting.counters,
             **agent.placement.remembering.counters,
             "catalog_refused": agent.queries.replication.catalog.refused,
-            "costs_refused": agent.execution.books.refused,
+            "costs_refused": agent.execution.cost_store.refused,
             **{f"telemetry_{name}": count for name, count in agent.monitoring.telemetry.counters.items()},
         }
         states, spill = agent.execution.operators.room.budget, agent.execution.flow.outgoing.spilling.budget
@@ -104,7 +104,7 @@ class ControlRequests:
             "migrations": list(agent.monitoring.measuring.migrations),
             "counters": counters,
             "data_dir": agent.config.data_dir,
-            "processor_waits_ms": _waits(agent.execution.books.waits.waits()),
+            "processor_waits_ms": _waits(agent.execution.cost_store.waits.waits()),
             "memory": {"state_bytes": states.used_bytes, "limit_bytes": states.limit_bytes},
             "spill": {"used_bytes": spill.used_bytes, "limit_bytes": spill.limit_bytes} if spill is not None else None,
         }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon.cost.books import Kept
+from sbon.cost.store import Kept
 from sbon_agent.logs import structlog
 from sbon_agent.whole_file import read_file, replace_file
 

@@ -24,7 +24,7 @@ import msgspec
 
 from sbon.addresses import format_address, parse_address
 from sbon.control import ControlReply, ControlRequest, refusal
-from sbon.cost.books import OperatorsTime
+from sbon.cost.store import OperatorsTime
 from sbon.errors import ConfigError, SbonError
 from sbon.sealing import KeyRing
 from sbon.types import AGENT_NAME
@@ -194,7 +194,7 @@ class Daemon:
         for further in self.counters:
             counters.update(further)
         lag = self.loop_lag.told() if self.loop_lag is not None else None
-        spent = processor_times(self.processor_s(), self._agent.execution.books.processors) if self.processor_s is not None else None
+        spent = processor_times(self.processor_s(), self._agent.execution.cost_store.processors) if self.processor_s is not None else None
         return msgspec.structs.replace(answer, result={**answer.result, "loop_lag": lag, "processor_s": spent, "counters": counters})
 
     def leave(self) -> None:
@@ -281,7 +281,7 @@ async def _live(
     manager = ServiceManager(os.environ, loop)
     daemon = Daemon(agent, read_again, manager, shaped)
     daemon.processor_s = host.processor_s
-    loop_lag = daemon.loop_lag = LoopLag(loop, tell=agent.execution.books.waits.late)
+    loop_lag = daemon.loop_lag = LoopLag(loop, tell=agent.execution.cost_store.waits.late)
     server = ControlServer(directory.path, daemon, config.control, directory.hold)
     daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]
     daemon.counters += carriers.counters

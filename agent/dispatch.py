@@ -121,7 +121,9 @@ class Dispatch:
         drained_bytes_per_s = self._agent.network.peers.drained_bytes_per_s(address)
         for node in self._agent.network.directory.node_at(address):
             if drained_bytes_per_s > 0:
-                self._agent.execution.books.bandwidths.measured(self._agent.name, node, drained_bytes_per_s, at_s=self._agent.host.now())
+                self._agent.execution.cost_store.bandwidths.measured(
+                    self._agent.name, node, drained_bytes_per_s, at_s=self._agent.host.now()
+                )
             self._agent.execution.flow.outgoing.writable(node, drained_bytes_per_s)
 
     def carry_out(self, sender: NodeId, message: Message, respond: Done) -> None:

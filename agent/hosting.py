@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.delivery.flow import Flow
 from sbon.execution.engine import Engine
 from sbon.execution.events import EngineEvents
@@ -30,7 +30,7 @@ class EngineParts:
     """Operators of this host; `sbon.execution.operators` adds and removes them."""
     budget: StateBudget
     """Memory for states."""
-    books: Books
+    cost_store: CostStore
     """Record of measured costs."""
     events: EngineEvents
     context: ConnectorContext

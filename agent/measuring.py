@@ -89,7 +89,7 @@ class Measuring:
         memory, slots = agent.host.memory_fraction(), operators.room.free_slots(agent.host.now())
         load, use, _ = agent.host.processors()
         record(Load(use, memory, load_ms, len(operators.instances), slots, dropped, lag.get("p50_ms"), lag.get("p99_ms"), load - use))
-        bandwidths = dict(agent.execution.books.bandwidths.from_node(agent.name))
+        bandwidths = dict(agent.execution.cost_store.bandwidths.from_node(agent.name))
         for instance in operators.instances.values():
             record(operator_statistics(instance, agent.name, agent.host.now()))
             for row in link_rates(instance, gossip, bandwidths):

@@ -43,8 +43,8 @@ class PeriodicTasks:
         localiser = agent.network.gossip.localiser
         coordinate = localiser.coordinate if localiser.median_relative_error() is not None else None
         agent.files.state.save(SavedState(agent.name, agent.network.gossip.machine.incarnation, coordinate))
-        if agent.execution.books.is_timed:  # else no operator has run
-            agent.files.costs.save(agent.execution.books.kept(agent.host.now(), agent.host.wall()))
+        if agent.execution.cost_store.is_timed:  # else no operator has run
+            agent.files.costs.save(agent.execution.cost_store.kept(agent.host.now(), agent.host.wall()))
 
     def _every(self, name: str, interval_s: float, call: Callable[[], None]) -> None:
         host = self._agent.host

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.connectors.interface import SourceConnector
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.delivery.flow import Flow
 from sbon.execution.delays import Delays
 from sbon.execution.host_reports import HostReports
@@ -37,9 +37,9 @@ class Execution:
     def __init__(self, agent: "Agent", network: Network, make_engine: MakeEngine) -> None:
         name, config, host, files = agent.name, agent.config, agent.host, agent.files
         directory, gossip = network.directory, network.gossip
-        self.books = Books(name, config.hosting.uplink_bytes_per_s)
+        self.cost_store = CostStore(name, config.hosting.uplink_bytes_per_s)
         if (kept := files.costs.load()) is not None:
-            self.books.restore(kept, host.now(), host.wall())
+            self.cost_store.restore(kept, host.now(), host.wall())
         self.reaches = Reaches(config.connectors, files.folder, name)
         self.context = ConnectorContext(
             host=host,
@@ -59,14 +59,14 @@ class Execution:
         disk, events = host.disk(files.spilled_batches), EngineReactions(agent)
         self.flow = Flow(host, directory, LinkReactions(agent), config.migration.remembered, config.links, disk)
         parts = EngineParts(
-            name, host, self.flow, instances, budget, self.books, events, self.context, self.reaches, config.engine, config.links
+            name, host, self.flow, instances, budget, self.cost_store, events, self.context, self.reaches, config.engine, config.links
         )
         self.engine = make_engine(parts)
-        self.sampling = Sampling(host, self.books, self._source_of)
+        self.sampling = Sampling(host, self.cost_store, self._source_of)
         self.operators = Operators(name, host, instances, self.flow, room, self.engine, events, config.links)
         place, latency_ms = self.flow.ends.place, gossip.latency_ms
         self.reports = HostReports(
-            name, host, instances, place, self.books, budget, latency_ms, self.engine.expect, self.context.positions.of
+            name, host, instances, place, self.cost_store, budget, latency_ms, self.engine.expect, self.context.positions.of
         )
         self.migrations = Migrations(
             host, directory, self.engine, self.operators, self.flow, config.migration, QueryReactions(agent), gossip.departure_of

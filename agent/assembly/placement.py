@@ -23,5 +23,5 @@ class Placement:
         self.candidate_questions = CandidateQuestions(host, directory, gossip, operators, execution.reports, self.sharing, agent.extensions)
         self.remembering = Remembering(host, directory, gossip, config.optimiser)
         self.placing = Placing(
-            host, gossip, self.candidate_questions, self.remembering, config.placement, config.optimiser, execution.books
+            host, gossip, self.candidate_questions, self.remembering, config.placement, config.optimiser, execution.cost_store
         )

@@ -42,7 +42,7 @@ class Queries:
             self.resuming,
         )
         events, settings = QueryReactions(agent), agent.config.engine
-        self.owned = OwnedQueries(parts, events, execution.books, owners, settings, lambda: agent.config.optimiser)
+        self.owned = OwnedQueries(parts, events, execution.cost_store, owners, settings, lambda: agent.config.optimiser)
         self.wanted = Wanted(directory, operators, self.homes, self.owned, lambda: agent.config.engine.inherits)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sbon.cost.books import timings_ns
+from sbon.cost.store import timings_ns
 from sbon.engine.execution import Execution
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.execution.host_reports import measure_costs
@@ -48,7 +48,7 @@ class BuiltInEngine:
             parts.events.operator_failed,
             parts.events.operator_finished,
             parts.events.delivered,
-            parts.books,
+            parts.cost_store,
         )
         self._lives = self._execution.lives
         self._is_loading = False
@@ -94,15 +94,15 @@ class BuiltInEngine:
 
         def start() -> BaseException | None:
             try:
-                measure_costs(instance, self._parts.books, self._host.now())
+                measure_costs(instance, self._parts.cost_store, self._host.now())
             except SbonError as problem:  # whoever asked for the operator would get no answer, however often he asks
                 return problem
             self._lives.on(instance, Event.BUILT if instance.sink is None else Event.SINK_BUILT)
             return PlacementError(instance.reason) if instance.state is State.FAILED else None
 
         def make() -> None:
-            if not self._parts.books.is_timed:
-                self._parts.books.timed(timings_ns(self._host.meter(brief=True)))
+            if not self._parts.cost_store.is_timed:
+                self._parts.cost_store.timed(timings_ns(self._host.meter(brief=True)))
             build(instance, context, self._parts.events.make_sink, taken_up, self._parts.budget.room)
 
         self._host.execute(make, built, rows=0)
@@ -202,7 +202,7 @@ class BuiltInEngine:
 
     def activate(self, instance: Instance) -> None:
         """Runs a PREPARED operator."""
-        measure_costs(instance, self._parts.books, self._host.now())
+        measure_costs(instance, self._parts.cost_store, self._host.now())
         self._lives.on(instance, Event.RUN)
 
     def hand_over(self, instance: Instance) -> None:

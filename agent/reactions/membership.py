@@ -52,7 +52,7 @@ class MembershipReactions:
 
     def member_forgotten(self, name: NodeId) -> None:
         """Drops the costs that a departed member has reported."""
-        self._agent.execution.books.forget(name)
+        self._agent.execution.cost_store.forget(name)
 
     def push_pull(self, address: Address) -> None:
         """Exchanges tables with the agent at an address."""

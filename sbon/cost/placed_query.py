@@ -45,7 +45,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Measured arrivals of sources; those left out come evenly, at the rate of their links."""
     network_usage_bytes: float = 0.0
     now: float = 0.0
-    """Instant of the prediction, on the clock of the books."""
+    """Instant of the prediction, on the clock of the cost store."""
     quantum_s: float = 0.005
     """Longest time for which a batch that has begun keeps a thread (`engine.quantum_s`)."""
     pace_s: float = 1.0 / SOURCE_BATCHES_PER_S

@@ -15,7 +15,7 @@ from functools import partial
 
 import msgspec
 
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.delivery.flow import Flow
 from sbon.engine.alignment import Alignment
 from sbon.engine.idle_threads import IdleThreads
@@ -61,7 +61,7 @@ class Execution:
         failed: Callable[[Instance], None],
         finished: Callable[[Instance], None],
         delivered: Callable[[Instance, Batch], None],
-        books: Books,
+        cost_store: CostStore,
     ) -> None:
         self._host = host
         self._me = me
@@ -69,7 +69,7 @@ class Execution:
         self._flow = flow
         self._instances = instances
         self._budget = budget
-        self._books = books
+        self._cost_store = cost_store
         self._polling = Polling(host, config, self._due, partial(joins_behind, flow=flow, me=me))
         self._prefetching = Prefetching(host, self._polling, self._due, partial(behind_source, flow=flow, me=me))
         self._acknowledgement = SourceAcknowledgement(host, flow, instances)
@@ -276,18 +276,18 @@ class Execution:
             self._on_threads -= not brief
             if isinstance(result, BaseException):
                 task.problem = result
-            self._books.waits.waited(self._host.stopwatch() - handed_out - task.cpu_s)
+            self._cost_store.waits.waited(self._host.stopwatch() - handed_out - task.cpu_s)
             self._settle(task)
 
         work = partial(run, task, self._host.stopwatch, partial(self._host.meter, brief=brief))
         self._host.execute(work, done, rows=task.sizes, brief=brief)
         if brief and task.steps:  # the host has run the task at once, on this thread
-            self._books.processors.on_loop_ns += sum([step.cpu_ns for step in task.steps])
+            self._cost_store.processors.on_loop_ns += sum([step.cpu_ns for step in task.steps])
 
     def _settle(self, task: Task) -> None:
         """Applies a finished task to its operators and links, on the event loop, then schedules what follows."""
         began = self._host.stopwatch()
-        self._books.processors.operators_ns += sum([step.cpu_ns for step in task.steps])
+        self._cost_store.processors.operators_ns += sum([step.cpu_ns for step in task.steps])
         self._accounting.enter(task)
         head = task.stages[0].instance
         rest = self._free(task)
@@ -390,14 +390,14 @@ class Execution:
             del task.stages[1:]
             task.stages[0] = msgspec.structs.replace(task.stages[0], packing=())
             instance.busy, instance.task = True, task
-            self._books.processors.on_loop_ns += sum([step.cpu_ns for step in run(task, self._host.stopwatch, self._host.meter).steps])
+            self._cost_store.processors.on_loop_ns += sum([step.cpu_ns for step in run(task, self._host.stopwatch, self._host.meter).steps])
             self._settle(task)
         else:
             if instance.polls.has_more:
                 self._share(task)
             self._execute(task)
             if not threaded and not task.steps:  # polled on this thread, then handed to another
-                self._books.processors.on_loop_ns += task.before_cpu_ns
+                self._cost_store.processors.on_loop_ns += task.before_cpu_ns
 
     def _polled(self, instance: Instance, task: Task) -> None:
         """Ends a source that has finished, or arranges its next poll."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.execution.instance import Instance
 from sbon.execution.port_costs import PortCosts
 from sbon.execution.reporting import operator_report
@@ -34,7 +34,7 @@ class HostReports:
         machine: Executor,
         instances: Mapping[OperatorId, Instance],
         place: Callable[[OperatorId], tuple[NodeId, int] | None],
-        books: Books,
+        cost_store: CostStore,
         budget: StateBudget,
         latency_ms: Callable[[NodeId], float | None],
         missed: Callable[[], None],
@@ -48,7 +48,7 @@ class HostReports:
         self._latency_ms = latency_ms
         self._missed = missed
         self._position = position
-        self.books = books
+        self.cost_store = cost_store
 
     def sample(self) -> None:
         """Samples all rates, and the use of the processors; called every `sample_interval_s`."""
@@ -57,13 +57,13 @@ class HostReports:
             instance.sample(now, self._me)
         cpu_ns = {instance.id: instance.figures.accounts.cpu_ns for instance in self._instances.values()}
         cores, used = self._machine.workers, self._machine.processors()
-        self.books.sample(now, used.use * cores, cpu_ns, used.use * cores - (cores - used.free_cores))
-        if self._instances and self.books.wants_share(self._machine.workers, now):
+        self.cost_store.sample(now, used.use * cores, cpu_ns, used.use * cores - (cores - used.free_cores))
+        if self._instances and self.cost_store.wants_share(self._machine.workers, now):
             self._machine.execute(self._machine.share_of_core, self._shared_out, rows=0)
 
     def _shared_out(self, share: float | BaseException | None) -> None:
         if not isinstance(share, BaseException):
-            self.books.shared_out(share)
+            self.cost_store.shared_out(share)
 
     def report(self, operators: Sequence[OperatorId], query: QueryId = "") -> OperatorReports:
         """Answers the home of a query: figures and costs of its operators, and this host's own capacity."""
@@ -71,14 +71,14 @@ class HostReports:
         reports = tuple(self._figures(operator, query) for operator in operators)
         if any(report.state == "missing" for report in reports):
             self._missed()
-        return OperatorReports(reports=reports, costs=self.books.costs(here, self._machine.now()), host=self.told())
+        return OperatorReports(reports=reports, costs=self.cost_store.costs(here, self._machine.now()), host=self.told())
 
     def told(self) -> NodeTold:
         """Returns this host's processors, memory, latencies to its consumers and spare time, for other agents."""
         targets = {output.node for instance in self._instances.values() for output in instance.outputs.values() if output.node != self._me}
         latencies = ((node, self._latency_ms(node)) for node in sorted(targets))
         known = tuple((node, latency_ms) for node, latency_ms in latencies if latency_ms is not None)
-        return self.books.own(self._machine.workers, self._budget.limit_bytes, self._machine.now(), known, self._spare_s())
+        return self.cost_store.own(self._machine.workers, self._budget.limit_bytes, self._machine.now(), known, self._spare_s())
 
     def _spare_s(self) -> float | None:
         """Returns by how much longer work may take here before a query breaks its `max_latency`; None if no query here has one."""
@@ -96,10 +96,10 @@ class HostReports:
         return OperatorReport(id=operator, state="missing", node=self._me, position=self._position(operator) or msgspec.UNSET)
 
 
-def measure_costs(instance: Instance, books: Books, now: float) -> None:
+def measure_costs(instance: Instance, cost_store: CostStore, now: float) -> None:
     """Pools an operator's costs with those of all others here that compute the same."""
     spec, brought = instance.spec, instance.figures.costs_brought
     if brought is not None:
-        books.statistics.brought("moved here", brought, now)
-    fit = books.fit(spec.signature, spec.ports, now, likeness(spec.params, spec.schema))
-    instance.figures.port_costs = PortCosts(fit, books.speed.value, pairs=isinstance(spec.params, JoinParams))
+        cost_store.statistics.brought("moved here", brought, now)
+    fit = cost_store.fit(spec.signature, spec.ports, now, likeness(spec.params, spec.schema))
+    instance.figures.port_costs = PortCosts(fit, cost_store.speed.value, pairs=isinstance(spec.params, JoinParams))

@@ -5,8 +5,8 @@ The engine adds every step of a task; `sbon operators` shows the results.
 
 import msgspec
 
-from sbon.cost.books import as_told
 from sbon.cost.statistics import OperatorFit, tellable
+from sbon.cost.store import as_told
 from sbon.wire.costs import OperatorCosts
 
 PORTS = 2

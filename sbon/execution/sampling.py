@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
-from sbon.cost.books import Books, as_told, timings_ns
 from sbon.cost.sampling import ROWS_MAX, Given, sampled
 from sbon.cost.statistics import OperatorStatistics, tellable
+from sbon.cost.store import CostStore, as_told, timings_ns
 from sbon.errors import SbonError
 from sbon.ports import Executor
 from sbon.query.params.source import SourceParams
@@ -40,8 +40,8 @@ class Sampling:
     source_of : makes a source, without opening or starting it; called on any thread
     """
 
-    def __init__(self, host: Apart, books: Books, source_of: "Callable[[SourceParams], SourceConnector]") -> None:
-        self._host, self._books, self._source_of = host, books, source_of
+    def __init__(self, host: Apart, cost_store: CostStore, source_of: "Callable[[SourceParams], SourceConnector]") -> None:
+        self._host, self._cost_store, self._source_of = host, cost_store, source_of
         self._is_busy = False
 
     def answer(self, question: SampleAsk, respond: Callable[[Sampled], None]) -> None:
@@ -54,11 +54,11 @@ class Sampling:
         def work() -> list[OperatorStatistics]:
             from sbon.operators.registry import build
 
-            if not self._books.is_timed:
-                self._books.timed(timings_ns(self._host.meter(brief=True)))
+            if not self._cost_store.is_timed:
+                self._cost_store.timed(timings_ns(self._host.meter(brief=True)))
             sources = {spec.id: spec.params for spec in question.operators if isinstance(spec.params, SourceParams)}
             given = {operator: rows for operator, params in sources.items() if (rows := self._rows(params)) is not None}
-            speed = self._books.speed.value
+            speed = self._cost_store.speed.value
             return sampled(question.operators, question.links, given, build, self._host.meter, self._host.stopwatch, speed)
 
         def done(result: list[OperatorStatistics] | BaseException) -> None:

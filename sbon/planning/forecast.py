@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 
 from sbon.cost.arrivals import Series
-from sbon.cost.books import Books
 from sbon.cost.latency_prediction import LatencyPrediction
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction
+from sbon.cost.store import CostStore
 from sbon.planning.gathering import placed_query
 from sbon.planning.ordering import Ordering
 from sbon.planning.resizing import OFF_S, OFF_SHARE, resizing_of
@@ -79,11 +79,11 @@ class Forecast:
         self._use: dict[NodeId, float] = {}
         self._rates: dict[OperatorId, float] = {link.source: link.rate_rows_per_s / link.share for link in plan.links}
 
-    def look(self, reports: Mapping[OperatorId, OperatorReport], books: Books, now: float) -> bool:
+    def look(self, reports: Mapping[OperatorId, OperatorReport], cost_store: CostStore, now: float) -> bool:
         """Takes a round of reports; returns whether to predict now: then call `predicted` or `failed`."""
         sink = reports.get(self.plan.operators[-1].id)
         self.measured = sink.latency if sink is not None else None
-        self._late = self._reason(reports, books, now)
+        self._late = self._reason(reports, cost_store, now)
         if self._is_asked or self.measured is None or self.measured.rows == 0:
             return False
         if self._due_s is not None:
@@ -128,7 +128,7 @@ class Forecast:
         self,
         nodes: Mapping[OperatorId, NodeId],
         reports: Mapping[OperatorId, OperatorReport],
-        books: Books,
+        cost_store: CostStore,
         rtt_ms: Callable[[NodeId, NodeId], float | None],
         now: float,
         *,
@@ -151,12 +151,12 @@ class Forecast:
             pairs = {(source, target) for source in used | others for target in used | others}
         links = []
         for source, target in sorted(pair for pair in pairs if pair[0] != pair[1]):
-            told_ms, rtt = books.latency_ms(source, target), rtt_ms(source, target)
+            told_ms, rtt = cost_store.latency_ms(source, target), rtt_ms(source, target)
             if told_ms is None and rtt is None:
                 return None
             links.append((source, target, told_ms if told_ms is not None else (rtt or 0.0) / 2, told_ms is not None))
         found = placed_query(
-            books,
+            cost_store,
             self.measured_plan(reports),
             self.node_of,
             links,
@@ -166,7 +166,7 @@ class Forecast:
             arrivals=self._bursts(reports),
             now=now,
         )
-        return msgspec.structs.replace(found, nodes={**{node: books.nodes.of(node, now) for node in others}, **found.nodes})
+        return msgspec.structs.replace(found, nodes={**{node: cost_store.nodes.of(node, now) for node in others}, **found.nodes})
 
     def _bursts(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[OperatorId, Series]:
         """Returns the rows by second of those sources that give them in bursts."""
@@ -186,11 +186,11 @@ class Forecast:
     def _takes_part(self, link: LinkSpec) -> bool:
         return link.source in self.node_of and link.target in self.node_of
 
-    def predicted(self, prediction: Prediction, books: Books, now: float) -> None:
+    def predicted(self, prediction: Prediction, cost_store: CostStore, now: float) -> None:
         """Takes a prediction."""
         self.prediction, self._is_asked, self._due_s, self._off_since_s = prediction, False, None, None
         self._told_s = now
-        self._use = {node: _use(books, node, now) for node in set(self.node_of.values())}
+        self._use = {node: _use(cost_store, node, now) for node in set(self.node_of.values())}
 
     def failed(self, now: float) -> None:
         """Notes that the prediction failed; the next one is due after `OFF_S`."""
@@ -239,7 +239,7 @@ class Forecast:
         difference_ms = abs(self.measured.p99_ms - latency.p99_s * 1e3)
         return difference_ms > max(OFF_LEAST_MS, OFF_SHARE * latency.p99_s * 1e3)
 
-    def _reason(self, reports: Mapping[OperatorId, OperatorReport], books: Books, now: float) -> str:
+    def _reason(self, reports: Mapping[OperatorId, OperatorReport], cost_store: CostStore, now: float) -> str:
         bound_ms = self.plan.max_latency_ms
         if bound_ms is None or self.measured is None or self.measured.max_ms <= bound_ms:
             return ""
@@ -249,7 +249,7 @@ class Forecast:
             if isinstance(spec.params, SourceParams) and report is not None and report.rows_per_s_out > RATE_LEFT * max(expected, 1.0):
                 left.append(f"source {spec.params.name} on {report.node} gives {report.rows_per_s_out:.0f} rows/s, expected {expected:.0f}")
         for node, before in sorted(self._use.items()):
-            if (use := _use(books, node, now)) > before + USE_LEFT_CORES:
+            if (use := _use(cost_store, node, now)) > before + USE_LEFT_CORES:
                 left.append(f"others use {use:.1f} cores of {node}, expected {before:.1f}")
         why = "; ".join(left) or "all sources and hosts are as expected: the prediction was wrong"
         return f"answers took up to {self.measured.max_ms:.0f} ms, max_latency is {bound_ms:g} ms: {why}"
@@ -261,8 +261,8 @@ def by_second(rows: Sequence[int]) -> Series:
     return Series(0.0, 1.0, given, np.minimum(given, SOURCE_BATCHES_PER_S), np.zeros(len(given)))
 
 
-def _use(books: Books, node: NodeId, now: float) -> float:
+def _use(cost_store: CostStore, node: NodeId, now: float) -> float:
     """Returns the cores that others used of a node in the last ten seconds."""
-    others = books.nodes.of(node, now).others
+    others = cost_store.nodes.of(node, now).others
     latest = others.seconds[-10:] if others is not None else ()
     return sum(latest) / len(latest) if latest else 0.0

@@ -1,22 +1,22 @@
-"""Gathers the known figures of a placed query from the books of an agent."""
+"""Gathers the known figures of a placed query from the cost store of an agent."""
 
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from sbon.cost.arrivals import Series
-from sbon.cost.books import Books
 from sbon.cost.latency import LatenciesOfPairs
 from sbon.cost.placed_query import PlacedQuery, by_rule_of
 from sbon.cost.resources import Network, NodeResources
+from sbon.cost.store import CostStore
 from sbon.optimiser.placed import Placed
 from sbon.query.params.source import SourceParams
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId
 
 
-def gathered(books: Books, plan: Plan, placed: Placed, now: float) -> PlacedQuery:
-    """Returns a query as the optimiser has placed it, with the figures in the books."""
+def gathered(cost_store: CostStore, plan: Plan, placed: Placed, now: float) -> PlacedQuery:
+    """Returns a query as the optimiser has placed it, with the figures in the cost store."""
     decision = placed.decision
     links = [
         (source, target, latency_ms, is_measured)
@@ -26,7 +26,7 @@ def gathered(books: Books, plan: Plan, placed: Placed, now: float) -> PlacedQuer
     ]
     links += [(link.source_node, link.target_node, link.latency_ms, link.measured) for link in decision.links]
     found = placed_query(
-        books,
+        cost_store,
         plan,
         decision.assignment,
         links,
@@ -35,11 +35,11 @@ def gathered(books: Books, plan: Plan, placed: Placed, now: float) -> PlacedQuer
         network_usage_bytes=decision.usage_here,
         now=now,
     )
-    return msgspec.structs.replace(found, nodes={**{node: books.nodes.of(node, now) for node in decision.candidates}, **found.nodes})
+    return msgspec.structs.replace(found, nodes={**{node: cost_store.nodes.of(node, now) for node in decision.candidates}, **found.nodes})
 
 
 def placed_query(
-    books: Books,
+    cost_store: CostStore,
     plan: Plan,
     node_of: Mapping[OperatorId, NodeId],
     links: Iterable[tuple[NodeId, NodeId, float, bool]],
@@ -51,7 +51,7 @@ def placed_query(
     arrivals: Mapping[OperatorId, Series] | None = None,
     now: float,
 ) -> PlacedQuery:
-    """Returns a query with a placement, and the figures of its parts in the books; parts without figures have those of rules.
+    """Returns a query with a placement, and the figures of its parts in the cost store; parts without figures have those of rules.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def placed_query(
     statistics = {}
     alone = {operator: sizing.alone for sizing in plan.sizings for operator in sizing.operators}
     for spec in operators:
-        known = books.statistics.of(spec.signature, now) or books.statistics.of(alone.get(spec.id, ""), now)
+        known = cost_store.statistics.of(spec.signature, now) or cost_store.statistics.of(alone.get(spec.id, ""), now)
         expected = 1.0 if isinstance(spec.params, SourceParams) else spec.selectivity
         statistics[spec.id] = known if known is not None else by_rule_of(spec, expected)
     return PlacedQuery(
@@ -78,9 +78,9 @@ def placed_query(
         shared=shared,
         begun_s={operator: delay_ms / 1e3 for operator, delay_ms in (begun_ms or {}).items()},
         statistics=statistics,
-        nodes={node: _without(books.nodes.of(node, now), (own_cores or {}).get(node, 0.0)) for node in set(node_of.values())},
+        nodes={node: _without(cost_store.nodes.of(node, now), (own_cores or {}).get(node, 0.0)) for node in set(node_of.values())},
         network=Network(
-            books.bandwidths,
+            cost_store.bandwidths,
             LatenciesOfPairs({(source, target): latency_ms for source, target, latency_ms, _ in pairs}),
             lambda source, target: (source, target) in measured,
         ),

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
-from sbon.cost.books import Books
 from sbon.cost.figure import Source
 from sbon.cost.statistics import OperatorStatistics
+from sbon.cost.store import CostStore
 from sbon.errors import SbonError
 from sbon.peers.directory import Directory
 from sbon.query.estimate import PASSING, estimate
@@ -58,25 +58,25 @@ def known_shares(plan: Plan, known: Callable[[OperatorSpec], OperatorStatistics 
     return found
 
 
-def with_known_shares(plan: Plan, books: Books, now: float) -> Plan:
-    """Returns the plan with the rates of links that follow from the selectivities in the books."""
-    shares = known_shares(plan, lambda spec: books.statistics.of(spec.signature, now))
+def with_known_shares(plan: Plan, cost_store: CostStore, now: float) -> Plan:
+    """Returns the plan with the rates of links that follow from the selectivities in the cost store."""
+    shares = known_shares(plan, lambda spec: cost_store.statistics.of(spec.signature, now))
     return estimate(plan, shares=shares) if shares else plan
 
 
-def ask_samples(plan: Plan, books: Books, directory: Directory, now: Callable[[], float], done: Callable[[Plan], None]) -> None:
+def ask_samples(plan: Plan, cost_store: CostStore, directory: Directory, now: Callable[[], float], done: Callable[[Plan], None]) -> None:
     """Asks for samples; once all hosts have answered, or are too late, calls `done` with the plan at the rates that follow from them."""
-    asked = questions(plan, lambda signature: books.statistics.of(signature, now()) is not None)
+    asked = questions(plan, lambda signature: cost_store.statistics.of(signature, now()) is not None)
     waiting = set(asked)
     if not waiting:
-        done(with_known_shares(plan, books, now()))
+        done(with_known_shares(plan, cost_store, now()))
 
     def answered(node: NodeId, result: Message | SbonError) -> None:
         if isinstance(result, Sampled):
-            books.hear_sample(node, result.costs, {spec.signature for spec in asked[node].operators}, now())
+            cost_store.hear_sample(node, result.costs, {spec.signature for spec in asked[node].operators}, now())
         waiting.discard(node)
         if not waiting:
-            done(with_known_shares(plan, books, now()))
+            done(with_known_shares(plan, cost_store, now()))
 
     for node in sorted(asked):
         directory.request(node, asked[node], partial(answered, node), ANSWER_S)

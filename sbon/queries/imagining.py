@@ -49,7 +49,7 @@ def imagine(parts: QueryParts, effects: list[Prepared], work: Work, done: Done, 
         else:
             place(without_bound(given), refused(found))
 
-    ask_samples(given, placing.books, parts.directory, host.now, lambda expected: size(expected, build, placing, host.execute, sized))
+    ask_samples(given, placing.cost_store, parts.directory, host.now, lambda expected: size(expected, build, placing, host.execute, sized))
 
 
 class _Imagined:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.connectors.reading import is_read_whole
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.errors import DelayBoundError, PlacementError, SbonError
 from sbon.membership.gossip import Gossip
 from sbon.optimiser.config import OptimiserConfig
@@ -51,10 +51,10 @@ class Placing:
         remembering: Remembering,
         config: PlacementConfig,
         optimiser: OptimiserConfig,
-        books: Books,
+        cost_store: CostStore,
     ) -> None:
         self.host = host
-        self.books = books
+        self.cost_store = cost_store
         self.gossip = gossip
         self.candidate_questions = candidate_questions
         self.remembering = remembering
@@ -89,7 +89,7 @@ class Placing:
         """
         carries = bool(plan.profile) and (reserve if carry is None else carry)
         is_free = plan.max_latency_ms is None and not carries
-        if settled or (is_free and not self.books.nodes.has_bounded(self.host.now())):
+        if settled or (is_free and not self.cost_store.nodes.has_bounded(self.host.now())):
             _Placement(self, plan, done, excluded, share, reserve, settled).begin()
         else:
             self._admit(plan, done, excluded, share, reserve, carries=carries)
@@ -146,7 +146,7 @@ class Placing:
         """Returns a placed query with the known figures of its operators and nodes."""
         from sbon.planning.gathering import gathered
 
-        return gathered(self.books, plan, placed, self.host.now())
+        return gathered(self.cost_store, plan, placed, self.host.now())
 
     def replace(
         self,

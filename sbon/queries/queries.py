@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.errors import LatencyBoundError, PlacementError, QueryError, SbonError
 from sbon.execution.settings import EngineConfig
 from sbon.optimiser.config import OptimiserConfig
@@ -76,7 +76,7 @@ class OwnedQueries:
         self,
         parts: QueryParts,
         events: QueryEvents,
-        books: Books,
+        cost_store: CostStore,
         owners: Owners,
         engine: EngineConfig,
         optimiser: Callable[[], OptimiserConfig],
@@ -108,11 +108,11 @@ class OwnedQueries:
             self._resuming.keep()  # the query may have another plan
 
         self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, changed)
-        forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted, lambda record: adapting.look(record))
+        forecasting = Forecasting(host, gossip.estimated_rtt_ms, cost_store, events.predicted, lambda record: adapting.look(record))
         self.statements = Submitting(self, parts, forecasting.as_it_runs)
         adapting = Adapting(host, directory.me, optimiser, self.recovering.replans, self.statements.resize)
         self.watching = Watching(
-            host, directory, self.records, self._settle, books, forecasting, self.register.owner_of, gossip.departure_of
+            host, directory, self.records, self._settle, cost_store, forecasting, self.register.owner_of, gossip.departure_of
         )
 
         def shared(record: QueryRecord) -> None:

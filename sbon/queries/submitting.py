@@ -256,11 +256,11 @@ class Submitting:
         def known(expected: Plan) -> None:
             self._run(effect, expected, row, done)
 
-        books, now = self._placing.books, self._host.now
+        cost_store, now = self._placing.cost_store, self._host.now
         if plan.max_latency_ms is not None or plan.profile or plan.sizings:
-            ask_samples(plan, books, self._directory, now, known)
+            ask_samples(plan, cost_store, self._directory, now, known)
         else:
-            known(with_known_shares(plan, books, now()))
+            known(with_known_shares(plan, cost_store, now()))
 
     def _run(self, effect: Prepared, plan: Plan, row: dict[str, Any], done: Done) -> None:
         """Chooses the numbers of instances and the order of operators, then deploys the query."""

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.errors import SbonError
 from sbon.execution.host_reports import HostReports
 from sbon.execution.operators import Operators
@@ -53,9 +53,9 @@ class CandidateQuestions:
         self._extensions = extensions
 
     @property
-    def books(self) -> Books:
+    def cost_store(self) -> CostStore:
         """Returns the known costs of nodes and operators."""
-        return self._reports.books
+        return self._reports.cost_store
 
     def ask(
         self,
@@ -74,7 +74,7 @@ class CandidateQuestions:
             if not isinstance(result, CandidateAnswer):
                 done(node, None)
                 return
-            self._reports.books.hear(node, result.host, result.costs, self._host.now())
+            self._reports.cost_store.hear(node, result.host, result.costs, self._host.now())
             rtts = {peer: rtt for peer, rtt in result.rtts_ms.items() if 0 <= rtt < float("inf")}
             free, reserved = max(0, result.free_slots), max(0, result.reserved)
             load_ms, delays = max(0.0, result.load_ms), result.upstream_delay_ms
@@ -159,7 +159,7 @@ class CandidateQuestions:
             reserved=min(empty, promised) if able else 0,
             upstream_delay_ms={operator: delay for operator, delay in delays.items() if delay is not None},
             memory_short=question.stateful and self._room.budget.is_nearly_full,
-            costs=self._reports.books.costs(question.signatures, self._host.now()),
+            costs=self._reports.cost_store.costs(question.signatures, self._host.now()),
             host=self._reports.told(),
         )
 

@@ -127,15 +127,15 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
         """Adds how much longer the operator's work takes on each candidate, if a query with a bound uses it."""
         if math.isinf(view.delay_slack_ms):
             return view
-        now, books = self._host.now(), self._candidate_questions.books
-        here = books.nodes.of(view.here, now)
+        now, cost_store = self._host.now(), self._candidate_questions.cost_store
+        here = cost_store.nodes.of(view.here, now)
         from sbon.cost.computing import Work, longer_ms
 
         figures = [instance.figures for instance in instances]
         cores = sum(one.rate_in.per_s * (one.accounts.cpu_ns_per_row or 0.0) / 1e9 for one in figures)
         work = Work(cores, sum(one.step_cost.per_batch_s for one in figures))
         return msgspec.structs.replace(
-            view, computing_ms={node: longer_ms(work, here, books.nodes.of(node, now)) for node in reports if node != view.here}
+            view, computing_ms={node: longer_ms(work, here, cost_store.nodes.of(node, now)) for node in reports if node != view.here}
         )
 
     def _migrate(self, operators: deque[OperatorId], there: NodeId, reason: str) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.errors import SbonError
 from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
@@ -60,11 +60,11 @@ class Forecasting:
         self,
         host: Executor,
         rtt_ms: Callable[[NodeId, NodeId], float | None],
-        books: Books,
+        cost_store: CostStore,
         predicted: Callable[[QueryRecord], None],
         compared: Callable[[QueryRecord], None],
     ) -> None:
-        self._host, self._rtt_ms, self._books, self._predicted, self._compared = host, rtt_ms, books, predicted, compared
+        self._host, self._rtt_ms, self._cost_store, self._predicted, self._compared = host, rtt_ms, cost_store, predicted, compared
         self._log = structlog.get_logger("agent")
 
     def look(self, record: QueryRecord) -> None:
@@ -73,19 +73,19 @@ class Forecasting:
         self._reorder(record)
         self._compared(record)
         forecast, now = record.forecast, self._host.now()
-        if forecast is None or not forecast.look(record.reports, self._books, now):
+        if forecast is None or not forecast.look(record.reports, self._cost_store, now):
             if forecast is not None and forecast.is_to_tell(now):
                 self._predicted(record)
             return
         from sbon.cost.prediction import predict
 
-        query = forecast.query(record.nodes, record.reports, self._books, self._rtt_ms, now)
+        query = forecast.query(record.nodes, record.reports, self._cost_store, self._rtt_ms, now)
         if query is None:
             forecast.failed(now)
             return
 
         def done(result: "Prediction") -> None:
-            forecast.predicted(result, self._books, self._host.now())
+            forecast.predicted(result, self._cost_store, self._host.now())
             self._predicted(record)
 
         self._execute(record, lambda: predict(query), done, lambda: forecast.failed(self._host.now()))
@@ -95,7 +95,7 @@ class Forecasting:
         forecast = record.forecast
         if forecast is None:
             return None
-        return forecast.query(record.nodes, record.reports, self._books, self._rtt_ms, self._host.now(), anywhere=True)
+        return forecast.query(record.nodes, record.reports, self._cost_store, self._rtt_ms, self._host.now(), anywhere=True)
 
     def _reorder(self, record: QueryRecord) -> None:
         """Compares rates with those for which the order of operators is known to be good, and looks for another order if necessary."""
@@ -116,7 +116,7 @@ class Forecasting:
         resizing = forecast.resizing if forecast is not None else None
         if forecast is None or resizing is None or not resizing.look(record.reports, now):
             return
-        query = forecast.query(record.nodes, record.reports, self._books, self._rtt_ms, now)
+        query = forecast.query(record.nodes, record.reports, self._cost_store, self._rtt_ms, now)
         if query is None:
             resizing.failed()
             return

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.errors import SbonError
 from sbon.execution.life import State
 from sbon.membership.members import MemberStatus
@@ -87,7 +87,7 @@ class Watching:
     ----------
     records : the running queries
     reported : called with a query after each report
-    books : take the costs that hosts report
+    cost_store : takes the costs that hosts report
     forecasting : compares latencies with predictions
     owner_of : returns the owner of a query
     """
@@ -98,7 +98,7 @@ class Watching:
         directory: Messages,
         records: Mapping[QueryId, QueryRecord],
         reported: Callable[[QueryRecord], None],
-        books: Books,
+        cost_store: CostStore,
         forecasting: Forecasting,
         owner_of: Callable[[QueryId], NodeId],
         departure_of: DepartureOf,
@@ -107,7 +107,7 @@ class Watching:
         self._directory = directory
         self._records = records
         self._reported = reported
-        self._books = books
+        self._cost_store = cost_store
         self._forecasting = forecasting
         self._owner_of = owner_of
         self._departure_of = departure_of
@@ -158,7 +158,7 @@ class Watching:
             lose_unheard(record, self._departure_of)
             is_late = node in there and self._departure_of(node) is not None  # asked before it departed, and its departure is known
             if isinstance(result, OperatorReports) and not is_late:
-                self._books.hear(node, result.host, result.costs, self._host.now())
+                self._cost_store.hear(node, result.host, result.costs, self._host.now())
                 for report in result.reports:
                     if waits_for_word(record, report, node):
                         self._directory.tell(node, Activate(operator=report.id, epoch=report.epoch))

@@ -1,7 +1,7 @@
 """Parts of messages that report costs: of operators by signature, of a node, and its bandwidth to others.
 
 The fields are those of `sbon.cost.statistics` and `sbon.cost.resources`. Decoding refuses values beyond the limits given here. The
-receiver's books refuse and count values that are impossible for an operator or a node.
+receiver's cost store refuses and counts values that are impossible for an operator or a node.
 """
 
 from typing import Annotated, Literal, TypeAlias

@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from sbon.cost.arrivals import Series
-from sbon.cost.books import Books
 from sbon.cost.figure import Source, around
 from sbon.cost.latency import KnownLatencies
 from sbon.cost.latency_prediction import latest_s
@@ -26,6 +25,7 @@ from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.problem import problem_of
 from sbon.cost.resources import NodeResources, UseSeries
 from sbon.cost.statistics import OperatorStatistics, PortStatistics
+from sbon.cost.store import CostStore
 from sbon.errors import SbonError
 from sbon.optimiser.placed import Placed, placed_as
 from sbon.placement.config import PlacementConfig
@@ -202,23 +202,23 @@ class _World:
         self._network, self._runner, self._truth, self._nodes, self._rng = network, runner, truth, nodes, rng
 
     def one(self, plan: Plan, row_ns: dict[str, float], share: float) -> dict[str, Any]:
-        books = self._books(plan, row_ns)
+        cost_store = self._cost_store(plan, row_ns)
         tally = Tally()
         _, decision = self._runner.decided(problem_of(plan), tally)
         free = placed_as(plan, decision)
-        upper_s, _ = latest_s(in_bursts(gathered(books, plan, free, 0.0)))
+        upper_s, _ = latest_s(in_bursts(gathered(cost_store, plan, free, 0.0)))
         if math.isinf(upper_s):
             return {"bound_ms": None, "paid": None, "refused": False, "possible": None, "moved": False, "seconds": tally.seconds}
         bound_ms = share * upper_s * 1e3
         bounded = msgspec.structs.replace(plan, max_latency_ms=bound_ms)
-        ended = self._admitted(bounded, books, bound_ms, tally)
+        ended = self._admitted(bounded, cost_store, bound_ms, tally)
         result: dict[str, Any] = {"bound_ms": bound_ms, "refused": isinstance(ended, Refused), "seconds": tally.seconds}
         if isinstance(ended, Refused):
-            return result | {"paid": None, "moved": False, "possible": self._possible(bounded, books, bound_ms)}
+            return result | {"paid": None, "moved": False, "possible": self._possible(bounded, cost_store, bound_ms)}
         before, after = self._usage(plan, free), self._usage(plan, ended.placed)
         return result | {"paid": after / before - 1 if before > 0 else 0.0, "moved": ended.placed.nodes != free.nodes, "possible": True}
 
-    def _admitted(self, plan: Plan, books: Books, bound_ms: float, tally: Tally) -> Admitted | Refused:
+    def _admitted(self, plan: Plan, cost_store: CostStore, bound_ms: float, tally: Tally) -> Admitted | Refused:
         admission = Admission(plan)
         action: Any = admission.begin()
         while isinstance(action, Attempt):
@@ -228,13 +228,13 @@ class _World:
                 action = admission.unplaceable(problem)
                 continue
             placed = placed_as(action.plan, decision)
-            other = placed_within(placed, in_bursts(gathered(books, plan, placed, 0.0)), bound_ms, UNLOADED, self._rng)
+            other = placed_within(placed, in_bursts(gathered(cost_store, plan, placed, 0.0)), bound_ms, UNLOADED, self._rng)
             if other is not None:
                 placed = placed_as(action.plan, optimiser.elsewhere(other))
-            action = admission.predicted(placed, in_bursts(gathered(books, plan, placed, 0.0)))
+            action = admission.predicted(placed, in_bursts(gathered(cost_store, plan, placed, 0.0)))
         return action  # type: ignore[no-any-return]
 
-    def _possible(self, plan: Plan, books: Books, bound_ms: float) -> bool | None:
+    def _possible(self, plan: Plan, cost_store: CostStore, bound_ms: float) -> bool | None:
         """Tells whether any placement keeps the bound, by true latencies; None if there are too many to try."""
         names = self._network.names
         free = [spec.id for spec in plan.operators if spec.pinned is None]
@@ -243,8 +243,8 @@ class _World:
         order = tuple(spec.id for spec in plan.operators)
         row = {name: place for place, name in enumerate(names)}
         links = [(a, b, self._truth.one_way_ms(a, b), True) for a in names for b in names if a != b]
-        base = placed_query(books, plan, {spec.id: spec.pinned or names[0] for spec in plan.operators}, links, now=0.0)
-        query = msgspec.structs.replace(in_bursts(base), nodes={name: books.nodes.of(name, 0.0) for name in names})
+        base = placed_query(cost_store, plan, {spec.id: spec.pinned or names[0] for spec in plan.operators}, links, now=0.0)
+        query = msgspec.structs.replace(in_bursts(base), nodes={name: cost_store.nodes.of(name, 0.0) for name in names})
 
         def judge(nodes: tuple[NodeId, ...]) -> tuple[float, dict[NodeId, float]]:
             upper_s, behind = judged(msgspec.structs.replace(query, node_of=dict(zip(order, nodes, strict=True))))
@@ -264,13 +264,13 @@ class _World:
             return None
         return least_cost_within(choices, judge, bound_ms / 1e3, self._rng, judged_max=EXHAUSTIVE_MAX) is not None
 
-    def _books(self, plan: Plan, row_ns: dict[str, float]) -> Books:
-        """Returns books as if every operator had run, with the drawn costs and the selectivities that the plan expects."""
-        books = Books("n")
+    def _cost_store(self, plan: Plan, row_ns: dict[str, float]) -> CostStore:
+        """Returns a cost store as if every operator had run, with the drawn costs and the selectivities that the plan expects."""
+        cost_store = CostStore("n")
         for name, node in self._nodes.items():
-            books.nodes.told(name, node, 0.0)
-        books.statistics.restore([known_costs(spec, BATCH_NS, row_ns.get(spec.signature, 2e3)) for spec in plan.operators], 0.0)
-        return books
+            cost_store.nodes.told(name, node, 0.0)
+        cost_store.statistics.restore([known_costs(spec, BATCH_NS, row_ns.get(spec.signature, 2e3)) for spec in plan.operators], 0.0)
+        return cost_store
 
     def _usage(self, plan: Plan, placed: Placed) -> float:
         return NetworkUsage().of_assignment(problem_of(plan), placed.decision.assignment, Conditions(self._truth))

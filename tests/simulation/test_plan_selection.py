@@ -19,7 +19,7 @@ def test_a_dear_filter_is_exchanged_with_a_join_that_leaves_few_rows_and_the_que
     plan = agent.queries.owned.records[query].plan
     world.ask(C, "drop", query=query)
     row_ns = {spec.id: DEAR_NS if isinstance(spec.params, MapParams) else 1e3 for spec in plan.operators}
-    agent.execution.books.statistics.restore([known_costs(spec, 1e5, row_ns[spec.id]) for spec in plan.operators], world.now)
+    agent.execution.cost_store.statistics.restore([known_costs(spec, 1e5, row_ns[spec.id]) for spec in plan.operators], world.now)
 
     plain = world.ask(C, "explain", sql=JOIN.format(name="again", bound=""))
     told = world.ask(C, "explain", sql=JOIN.format(name="bounded", bound=", max_latency = '5 s'"))

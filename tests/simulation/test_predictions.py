@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from sbon.cost.books import Books
 from sbon.cost.figure import Source
+from sbon.cost.store import CostStore
 from sbon.errors import SbonError
 from sbon_agent.costs_file import CostsFile
 from sbon_testbed.simulator.harness import World
@@ -46,10 +46,10 @@ def test_a_query_that_runs_is_predicted_from_what_its_operators_cost() -> None:
     assert found["operators"]["measured"] >= len(world.ask(C, "explain", sql=sink("", "again"))["operators"]) - 1, (
         found
     )  # all but the sink are measured
-    books = world.agents[C].execution.books
-    assert {books.nodes.of(node, world.now).speed.source for node in ("a", "c")} == {Source.MEASURED}
-    assert books.nodes.of("a", world.now).others is not None
-    assert books.refused == 0, (books.statistics.refused, books.nodes.refused, books.bandwidths.refused)
+    cost_store = world.agents[C].execution.cost_store
+    assert {cost_store.nodes.of(node, world.now).speed.source for node in ("a", "c")} == {Source.MEASURED}
+    assert cost_store.nodes.of("a", world.now).others is not None
+    assert cost_store.refused == 0, (cost_store.statistics.refused, cost_store.nodes.refused, cost_store.bandwidths.refused)
 
 
 def test_an_operator_that_moves_takes_along_what_it_costs() -> None:
@@ -57,13 +57,13 @@ def test_an_operator_that_moves_takes_along_what_it_costs() -> None:
     world.submit(sink(""), at=C)
     world.run(60)
     operator = next(row for row in world.ask(0, "operators") if row["kind"] == "window")
-    before = world.agents[0].execution.books.statistics.own(operator["signature"], world.now)
+    before = world.agents[0].execution.cost_store.statistics.own(operator["signature"], world.now)
     assert before is not None
     assert before.samples > 30
 
     assert world.ask(0, "migrate", operator=operator["id"], node="b")["committed"]
 
-    known = world.agents[1].execution.books.statistics.of(operator["signature"], world.now)
+    known = world.agents[1].execution.cost_store.statistics.of(operator["signature"], world.now)
     assert known is not None
     assert known.samples >= before.samples
     assert known.ports[0].law.cost_ns(100).value == pytest.approx(before.ports[0].law.cost_ns(100).value, rel=0.05)
@@ -74,13 +74,13 @@ def test_what_operators_cost_is_known_after_a_restart(tmp_path) -> None:
     world.submit(sink(""), at=C)
     world.run(90)
     signature = next(row for row in world.ask(C, "operators") if row["kind"] == "sink")["signature"]
-    before = world.agents[C].execution.books.statistics.own(signature, world.now)
+    before = world.agents[C].execution.cost_store.statistics.own(signature, world.now)
 
     world.agents[C].stop()
-    books = Books("c")
-    books.restore(CostsFile(tmp_path / "c").load(), 0.0, world.agents[C].host.wall())
+    cost_store = CostStore("c")
+    cost_store.restore(CostsFile(tmp_path / "c").load(), 0.0, world.agents[C].host.wall())
 
-    kept = books.statistics.of(signature, 0.0)
+    kept = cost_store.statistics.of(signature, 0.0)
     assert before is not None
     assert kept is not None
     assert kept.samples == pytest.approx(before.samples, rel=0.5)
@@ -140,28 +140,28 @@ def test_hosts_of_a_bounded_query_say_how_much_longer_work_there_may_take() -> N
     query = world.submit(bounded("400 ms", "within"), at=C)
     world.run(60)
 
-    books = world.agents[C].execution.books
+    cost_store = world.agents[C].execution.cost_store
     upper_s = query_row(world, query)["prediction"]["worst_high_ms"] / 1e3
-    assert books.nodes.has_bounded(world.now)
-    assert books.nodes.of("c", world.now).spare_s == pytest.approx(0.4 - upper_s, abs=1e-3)
+    assert cost_store.nodes.has_bounded(world.now)
+    assert cost_store.nodes.of("c", world.now).spare_s == pytest.approx(0.4 - upper_s, abs=1e-3)
     assert world.ask(C, "explain", sql=sink("", "again"))["prediction"] is not None
 
     world.ask(C, "drop", query=query)
     world.run(30)
-    assert books.nodes.of("c", world.now).spare_s is None
+    assert cost_store.nodes.of("c", world.now).spare_s is None
 
 
 def test_what_a_member_told_of_costs_is_forgotten_with_it() -> None:
     world = make_world(membership={"interval_s": 0.5, "failed_keep_s": 20.0})
     world.submit(sink(""), at=C)
     world.run(60)
-    books = world.agents[C].execution.books
-    assert books.nodes.of("a", world.now).speed.source is Source.MEASURED
+    cost_store = world.agents[C].execution.cost_store
+    assert cost_store.nodes.of("a", world.now).speed.source is Source.MEASURED
 
     world.kill(0)
     world.run_until(lambda: "a" not in world.agents[C].network.gossip.members, 120)
 
-    assert books.nodes.of("a", world.now).speed.source is not Source.MEASURED
+    assert cost_store.nodes.of("a", world.now).speed.source is not Source.MEASURED
 
 
 def test_a_source_whose_rows_come_in_bursts_says_so(tmp_path) -> None:

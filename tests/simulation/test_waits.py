@@ -27,8 +27,8 @@ def waits(monkeypatch, step_s):
     try:
         world.submit(SQL, at="london")
         world.run(10.0)
-        books = world.agents[0].execution.books
-        return books.waits.waits(), books.processors
+        cost_store = world.agents[0].execution.cost_store
+        return cost_store.waits.waits(), cost_store.processors
     finally:
         world.close()
 

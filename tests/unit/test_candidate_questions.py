@@ -43,8 +43,8 @@ class World:
             reserve=lambda query, slots, now: self.reserved.append((query, slots)),
         )
         operators: Any = SimpleNamespace(room=room, instances={})
-        books = SimpleNamespace(costs=lambda signatures, now: {}, hear=lambda *given: None)
-        reports: Any = SimpleNamespace(books=books, told=lambda: None)
+        cost_store = SimpleNamespace(costs=lambda signatures, now: {}, hear=lambda *given: None)
+        reports: Any = SimpleNamespace(cost_store=cost_store, told=lambda: None)
         sharing: Any = SimpleNamespace(offered=lambda signatures: {})
         extensions: Any = lambda: SimpleNamespace(has_function=lambda name, version: name == "known")  # noqa: E731
         self.candidate_questions = CandidateQuestions(self.host, self.directory, self.gossip, operators, reports, sharing, extensions)

@@ -5,8 +5,8 @@ import math
 import msgspec
 import pytest
 
-from sbon.cost.books import Books
 from sbon.cost.figure import Edge
+from sbon.cost.store import CostStore
 from sbon.cost.waiting import WAIT_S_MAX, WaitRecorder, Waits
 from sbon.errors import ShapeError
 from sbon.wire.costs import WaitsTold
@@ -105,13 +105,13 @@ def test_waits_that_no_node_can_have_are_refused(wrong):
 
 
 def test_a_node_tells_its_waits_and_absurd_ones_of_a_peer_are_refused_whole():
-    books, other = Books("a"), Books("b")
+    cost_store, other = CostStore("a"), CostStore("b")
     other.waits.late(0.004)
     other.sample(0.0, 0.0, {})
     told = other.own(2, 1e9, 1.0)
-    books.hear("b", told, (), 1.0)
-    assert books.nodes.of("b", 1.0).usual_wait_s() == pytest.approx(0.008)
+    cost_store.hear("b", told, (), 1.0)
+    assert cost_store.nodes.of("b", 1.0).usual_wait_s() == pytest.approx(0.008)
 
-    books.hear("b", msgspec.structs.replace(told, waits=WaitsTold((1e9,), (1e9,), quantiles_s=(0.0,) * 5)), (), 2.0)
-    assert books.refused == 1
-    assert books.nodes.of("b", 2.0).usual_wait_s() == pytest.approx(0.008)
+    cost_store.hear("b", msgspec.structs.replace(told, waits=WaitsTold((1e9,), (1e9,), quantiles_s=(0.0,) * 5)), (), 2.0)
+    assert cost_store.refused == 1
+    assert cost_store.nodes.of("b", 2.0).usual_wait_s() == pytest.approx(0.008)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from sbon.control import ControlReply, ControlRequest
-from sbon.cost.books import OperatorsTime
+from sbon.cost.store import OperatorsTime
 from sbon.errors import ConfigError
 from sbon.reloading import reload_of
 from sbon.sealing import KeyRing, generate_key

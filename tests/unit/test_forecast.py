@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon.cost.books import Books
 from sbon.cost.figure import Figure, Source
 from sbon.cost.highest_rate import profile_of
 from sbon.cost.latency_prediction import LatencyPrediction
 from sbon.cost.line import Line
 from sbon.cost.prediction import Prediction, predict
+from sbon.cost.store import CostStore
 from sbon.planning.forecast import FIRST_S, TOLD_S, Forecast
 from sbon.planning.resizing import OFF_S
 from sbon.query.link_bytes import SOURCE_BATCHES_PER_S
@@ -44,21 +44,21 @@ def prediction(p99_ms: float | None) -> Prediction:
     return Prediction(lines=(rate,), operators={"measured": 3}, latency=latency)
 
 
-def predicted(p99_ms: float | None) -> tuple[Forecast, Books]:
-    forecast, books = make_forecast(), Books("b")
-    assert forecast.look(reports(100.0), books, now=FIRST_S)
-    forecast.predicted(prediction(p99_ms), books, now=FIRST_S)
-    return forecast, books
+def predicted(p99_ms: float | None) -> tuple[Forecast, CostStore]:
+    forecast, cost_store = make_forecast(), CostStore("b")
+    assert forecast.look(reports(100.0), cost_store, now=FIRST_S)
+    forecast.predicted(prediction(p99_ms), cost_store, now=FIRST_S)
+    return forecast, cost_store
 
 
 def test_the_first_prediction_waits_for_measured_costs_and_answers() -> None:
-    forecast, books = make_forecast(), Books("b")
+    forecast, cost_store = make_forecast(), CostStore("b")
 
-    assert not forecast.look(reports(100.0), books, now=FIRST_S - 1)
-    assert not forecast.look({}, books, now=FIRST_S)
+    assert not forecast.look(reports(100.0), cost_store, now=FIRST_S - 1)
+    assert not forecast.look({}, cost_store, now=FIRST_S)
     assert forecast.row() is None
-    assert forecast.look(reports(100.0), books, now=FIRST_S + 1)
-    assert not forecast.look(reports(100.0), books, now=FIRST_S + 2)  # a prediction is under way
+    assert forecast.look(reports(100.0), cost_store, now=FIRST_S + 1)
+    assert not forecast.look(reports(100.0), cost_store, now=FIRST_S + 2)  # a prediction is under way
 
 
 def test_a_running_query_shows_its_highest_rate() -> None:
@@ -80,17 +80,17 @@ def test_what_is_measured_is_recorded_beside_the_prediction_once_a_minute() -> N
 
 
 def test_measured_that_leaves_predicted_for_a_minute_is_predicted_anew_and_says_why() -> None:
-    forecast, books = predicted(100.0)
+    forecast, cost_store = predicted(100.0)
 
-    assert not forecast.look(reports(119.0), books, now=100.0)
-    assert not forecast.look(reports(130.0), books, now=101.0)
-    assert not forecast.look(reports(130.0), books, now=100.0 + OFF_S)
-    assert forecast.look(reports(130.0), books, now=101.0 + OFF_S)
-    forecast.predicted(prediction(131.0), books, now=102.0 + OFF_S)
+    assert not forecast.look(reports(119.0), cost_store, now=100.0)
+    assert not forecast.look(reports(130.0), cost_store, now=101.0)
+    assert not forecast.look(reports(130.0), cost_store, now=100.0 + OFF_S)
+    assert forecast.look(reports(130.0), cost_store, now=101.0 + OFF_S)
+    forecast.predicted(prediction(131.0), cost_store, now=102.0 + OFF_S)
     row = forecast.row()
     assert row is not None
     assert row["anew_because"] == "99 % took 130 ms, predicted were 100 ms"
-    assert not forecast.look(reports(130.0), books, now=1000.0)
+    assert not forecast.look(reports(130.0), cost_store, now=1000.0)
 
 
 def test_rows_that_come_in_bursts_are_predicted_as_they_come() -> None:
@@ -100,7 +100,7 @@ def test_rows_that_come_in_bursts_are_predicted_as_they_come() -> None:
     uneven = {**even, SOURCE: msgspec.structs.replace(even[SOURCE], bursts=bursts)}
     nodes = {spec.id: spec.pinned or "a" for spec in PLAN.operators}
 
-    asked = [forecast.query(nodes, told, Books("b"), lambda a, b: 10.0, now=1.0) for told in (even, uneven)]
+    asked = [forecast.query(nodes, told, CostStore("b"), lambda a, b: 10.0, now=1.0) for told in (even, uneven)]
     plain, bursty = (one for one in asked if one is not None)
 
     assert plain.arrivals == {}
@@ -113,29 +113,29 @@ def test_rows_that_come_in_bursts_are_predicted_as_they_come() -> None:
 
 
 def test_a_short_departure_is_forgotten() -> None:
-    forecast, books = predicted(100.0)
+    forecast, cost_store = predicted(100.0)
 
-    forecast.look(reports(150.0), books, now=100.0)
-    forecast.look(reports(100.0), books, now=130.0)
+    forecast.look(reports(150.0), cost_store, now=100.0)
+    forecast.look(reports(100.0), cost_store, now=130.0)
 
-    assert not forecast.look(reports(150.0), books, now=100.0 + OFF_S)
+    assert not forecast.look(reports(150.0), cost_store, now=100.0 + OFF_S)
 
 
 def test_what_was_to_never_end_and_ends_is_predicted_anew() -> None:
-    forecast, books = predicted(None)
+    forecast, cost_store = predicted(None)
 
-    forecast.look(reports(100.0), books, now=100.0)
+    forecast.look(reports(100.0), cost_store, now=100.0)
 
-    assert forecast.look(reports(100.0), books, now=100.0 + OFF_S)
+    assert forecast.look(reports(100.0), cost_store, now=100.0 + OFF_S)
 
 
 def test_a_failed_prediction_is_tried_again_in_a_minute() -> None:
-    forecast, books = make_forecast(), Books("b")
-    assert forecast.look(reports(100.0), books, now=FIRST_S)
+    forecast, cost_store = make_forecast(), CostStore("b")
+    assert forecast.look(reports(100.0), cost_store, now=FIRST_S)
     forecast.failed(now=FIRST_S)
 
-    assert not forecast.look(reports(100.0), books, now=FIRST_S + OFF_S - 1)
-    assert forecast.look(reports(100.0), books, now=FIRST_S + OFF_S)
+    assert not forecast.look(reports(100.0), cost_store, now=FIRST_S + OFF_S - 1)
+    assert forecast.look(reports(100.0), cost_store, now=FIRST_S + OFF_S)
 
 
 @pytest.mark.parametrize(
@@ -147,22 +147,22 @@ def test_a_failed_prediction_is_tried_again_in_a_minute() -> None:
     ],
 )
 def test_a_broken_bound_names_the_source_that_left_the_profile(latest_ms: float, rate: float, reason: str) -> None:
-    forecast, books = predicted(100.0)
+    forecast, cost_store = predicted(100.0)
 
-    forecast.look(reports(latest_ms, rate), books, now=100.0)
+    forecast.look(reports(latest_ms, rate), cost_store, now=100.0)
 
     assert reason in forecast.reason
     assert bool(forecast.reason) == (latest_ms > 250)
 
 
 def test_a_broken_bound_names_the_host_on_which_others_use_more() -> None:
-    forecast, books = predicted(100.0)
-    host: Any = Books("a")
+    forecast, cost_store = predicted(100.0)
+    host: Any = CostStore("a")
     for second in range(30):
         host.sample(float(second), 1.5, {})
-    books.hear("a", host.own(2, 0.0, now=30.0), (), now=30.0)
+    cost_store.hear("a", host.own(2, 0.0, now=30.0), (), now=30.0)
 
-    forecast.look(reports(300.0), books, now=31.0)
+    forecast.look(reports(300.0), cost_store, now=31.0)
 
     assert "others use 1.5 cores of a, expected 0.0" in forecast.reason
 
@@ -177,15 +177,15 @@ def test_rates_of_the_present_replace_those_of_the_plan() -> None:
 
 def test_a_running_query_is_predicted_without_its_own_use_of_a_host_and_with_that_of_others() -> None:
     """The query's source uses 0.3 of the 0.8 cores that operators use on its host."""
-    books, forecast = Books("b"), make_forecast()
-    other = Books("a")
+    cost_store, forecast = CostStore("b"), make_forecast()
+    other = CostStore("a")
     for second in range(5):
         other.sample(float(second), 1.0, {"x": round(second * 0.8e9)})
-    books.hear("a", other.own(2, 1e9, now=5.0), (), now=5.0)
+    cost_store.hear("a", other.own(2, 1e9, now=5.0), (), now=5.0)
     found = reports(100.0)
     used = msgspec.structs.replace(found[SOURCE], cpu_ns_per_row=3e6, rows_per_s_in=100.0)
 
-    query = forecast.query({}, {**found, SOURCE: used}, books, lambda source, target: 10.0, 5.0)
+    query = forecast.query({}, {**found, SOURCE: used}, cost_store, lambda source, target: 10.0, 5.0)
 
     assert query is not None
     assert query.nodes["a"].operators is not None

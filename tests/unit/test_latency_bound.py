@@ -15,7 +15,7 @@ from sbon.optimiser.placed import Placed, placed_as
 from sbon.placement.config import PlacementConfig
 from sbon.planning.latency_bound import placed_within
 from sbon.types import NodeId
-from tests.unit.test_latency_prediction import WINDOWED, measured_books, query_of
+from tests.unit.test_latency_prediction import WINDOWED, measured_cost_store, query_of
 
 NEAR, FAST, FAR = "near", "fast", "far"
 ROW_NS = 1.5e6
@@ -30,8 +30,8 @@ def view(node: NodeId, usage: float, **more: Any) -> CandidateView:
 def slow_case(**at_fast: Any) -> tuple[Placed, PlacedQuery]:
     """Places a window on a slow node near its sources. A faster node is a little farther away, an even faster one very far."""
     first = query_of(WINDOWED)
-    books = measured_books(first.plan, row_ns=0.0, window_ns=ROW_NS)
-    query = query_of(WINDOWED, books)
+    cost_store = measured_cost_store(first.plan, row_ns=0.0, window_ns=ROW_NS)
+    query = query_of(WINDOWED, cost_store)
     free = [spec.id for spec in query.plan.operators if spec.pinned is None]
     speeds = {NEAR: 0.45, FAST: 2.0, FAR: 8.0}
     nodes = {

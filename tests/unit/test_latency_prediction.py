@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon.cost.books import Books
 from sbon.cost.explaining import table
 from sbon.cost.figure import Source
 from sbon.cost.latency_prediction import WAITING
 from sbon.cost.placed_query import PlacedQuery, by_rule_of
 from sbon.cost.prediction import Line, predict
 from sbon.cost.resources import KERNEL_REFERENCE_NS
+from sbon.cost.store import CostStore
 from sbon.cost.waiting import UNKNOWN_WAIT_S, UNKNOWN_WAIT_S_MAX, Waits
 from sbon.errors import ConfigError
 from sbon.planning.admission import with_known_figures
@@ -26,32 +26,37 @@ WINDOWED = "SELECT window_start, k, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '1
 ONE_WAY_MS = 20.0
 
 
-def measured_books(plan: Any, batch_ns: float = 1e6, row_ns: float = 0.0, selectivity: float = 1.0, window_ns: float = 0.0) -> Books:
-    """Returns books in which all operators cost the same, except `window_ns` more per row at a window. Nodes have the reference speed."""
-    books = Books("b")
-    books.timed([KERNEL_REFERENCE_NS] * 9)
+def measured_cost_store(
+    plan: Any, batch_ns: float = 1e6, row_ns: float = 0.0, selectivity: float = 1.0, window_ns: float = 0.0
+) -> CostStore:
+    """Returns a cost store in which all operators cost the same, except `window_ns` more per row at a window.
+
+    Nodes have the reference speed.
+    """
+    cost_store = CostStore("b")
+    cost_store.timed([KERNEL_REFERENCE_NS] * 9)
     for node in ("a", "b", "c"):
-        other = Books(node)
+        other = CostStore(node)
         other.timed([KERNEL_REFERENCE_NS] * 9)
         for second in range(20):
             other.sample(float(second), 0.0, {})
-        books.hear(node, other.own(2, 1e9, now=20.0), (), now=20.0)
+        cost_store.hear(node, other.own(2, 1e9, now=20.0), (), now=20.0)
     for spec in plan.operators:
         more_ns = window_ns if isinstance(spec.params, WindowParams) else 0.0
-        fit = books.fit(spec.signature, spec.ports, now=0.0)
+        fit = cost_store.fit(spec.signature, spec.ports, now=0.0)
         for port in fit.ports:
             for rows in (1, 2, 4, 8, 16, 64, 100, 1000) * 40:
                 port.took(rows, round(rows * selectivity), batch_ns + (row_ns + more_ns) * rows, at_s=20.0)
-    return books
+    return cost_store
 
 
-def query_of(sql: str, books: Books | None = None, **costs: float) -> PlacedQuery:
+def query_of(sql: str, cost_store: CostStore | None = None, **costs: float) -> PlacedQuery:
     plan = plan_of(sql)
-    books = measured_books(plan, **costs) if books is None else books
+    cost_store = measured_cost_store(plan, **costs) if cost_store is None else cost_store
     node_of = {spec.id: spec.pinned or "b" for spec in plan.operators}
     nodes = sorted(set(node_of.values()))
     links = [(a, b, ONE_WAY_MS, True) for a in nodes for b in nodes if a != b]
-    return placed_query(books, plan, node_of, links, network_usage_bytes=12.0, now=20.0)
+    return placed_query(cost_store, plan, node_of, links, network_usage_bytes=12.0, now=20.0)
 
 
 def test_an_idle_query_takes_its_way_and_the_work_of_one_batch_at_each_operator() -> None:
@@ -86,17 +91,17 @@ def test_bursts_of_others_and_of_running_queries_that_coincide_make_answers_late
 ) -> None:
     """Other programs and other queries each use 0.9 of two cores for some seconds. The query needs 0.8 cores; when both run it gets 0.4."""
     plan = plan_of(PLAIN)
-    books = measured_books(plan, batch_ns=4e6)
+    cost_store = measured_cost_store(plan, batch_ns=4e6)
     node = next(spec.pinned for spec in plan.operators if spec.pinned is not None)
-    other, spent_ns = Books(node), 0.0
+    other, spent_ns = CostStore(node), 0.0
     other.timed([KERNEL_REFERENCE_NS] * 9)
     for second in range(61):
         of_queries = 0.9 * (runs[0] <= second < runs[1])
         spent_ns += of_queries * 1e9
         other.sample(float(second), 0.9 * (others[0] <= second < others[1]) + of_queries, {"x": round(spent_ns)})
-    books.hear(node, other.own(2, 1e9, now=61.0), (), now=61.0)
+    cost_store.hear(node, other.own(2, 1e9, now=61.0), (), now=61.0)
 
-    latency = predict(query_of(PLAIN, books)).latency
+    latency = predict(query_of(PLAIN, cost_store)).latency
 
     assert latency.worst_s is not None
     assert latency.mean_s is not None
@@ -110,7 +115,7 @@ def test_bursts_of_others_and_of_running_queries_that_coincide_make_answers_late
 
 
 def test_a_query_that_never_ran_rests_on_rules_and_says_so() -> None:
-    found = predict(query_of(PLAIN, Books("b")))
+    found = predict(query_of(PLAIN, CostStore("b")))
 
     assert found.rests_on_rules
     (title, *_) = table(found.explained())

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.errors import LinkError, PlacementError, QueryError
 from sbon.execution.settings import EngineConfig
 from sbon.extensions import Extensions
@@ -69,7 +69,7 @@ class World:
             self.host, self.directory, self.gossip, self.placing, self.tables, self.homes, connectors, self.reaches, self.resuming
         )
         self.owners = Owners()
-        self.queries = OwnedQueries(parts, self.events, Books("b", 1e6), self.owners, EngineConfig(take_over=False), OptimiserConfig)
+        self.queries = OwnedQueries(parts, self.events, CostStore("b", 1e6), self.owners, EngineConfig(take_over=False), OptimiserConfig)
         self.results: list[Any] = []
 
     def keep(self, done: Any = lambda problem: None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon.cost.books import Books
+from sbon.cost.store import CostStore
 from sbon.errors import PlacementError, QueryError, SbonError
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed
@@ -39,7 +39,7 @@ class World:
             self.remembering,
             PlacementConfig(),
             OptimiserConfig(neighbour_rtts=0),
-            Books("b", 1e6),
+            CostStore("b", 1e6),
         )
         self.results: list[Placed | SbonError] = []
 

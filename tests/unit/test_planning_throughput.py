@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon.cost.books import Books
 from sbon.cost.highest_rate import Rates
 from sbon.cost.law import rule_law
 from sbon.cost.resources import UseSeries
+from sbon.cost.store import CostStore
 from sbon.execution.port_costs import PortCosts
 from sbon.planning.arranging import best_order, configuration_of, plan_of, search
 from sbon.planning.gathering import placed_query
@@ -28,12 +28,12 @@ BETWEEN = "BETWEEN {0}.ts - INTERVAL '5 s' AND {0}.ts + INTERVAL '5 s'"
 CHAIN = f"FROM x JOIN y ON x.k = y.k AND y.ts {BETWEEN.format('x')} JOIN z ON y.m = z.m AND z.ts {BETWEEN.format('y')}"
 
 
-def query_of(sql, rates=(1000, 10, 10), books=None, places="abc"):
+def query_of(sql, rates=(1000, 10, 10), cost_store=None, places="abc"):
     catalog = make_catalog("".join(SOURCE.format(name, node, rate) for name, node, rate in zip("xyz", places, rates, strict=True)))
     (statement,) = parse(sql)
     made = plan(statement, catalog, NODES, "b", "q")
     pairs = [(one, other, 20.0, True) for one in "abc" for other in "abc" if one != other]
-    return placed_query(books or Books(), made, {spec.id: spec.pinned or "b" for spec in made.operators}, pairs, now=0.0)
+    return placed_query(cost_store or CostStore(), made, {spec.id: spec.pinned or "b" for spec in made.operators}, pairs, now=0.0)
 
 
 def test_joins_are_exchanged_where_the_plan_carries_more_so():
@@ -99,11 +99,11 @@ def test_rows_of_the_last_stream_are_the_same_in_every_order():
 
 def test_a_join_that_was_measured_at_other_rates_gives_as_many_pairs_and_costs_as_much_as_the_rates_make_of_it():
     sql = f"SELECT x.v, y.v AS w FROM x JOIN y ON x.k = y.k AND y.ts {BETWEEN.format('x')} WHERE x.v > 0"
-    books = Books()
+    cost_store = CostStore()
     for spec in query_of(sql, (20_000, 10_000, 10)).plan.operators:
         kind = str(spec.params.__struct_config__.tag)
         passes = 0.75 if isinstance(spec.params, MapParams) and spec.params.predicate is not None else 1.0
-        costs = PortCosts(books.fit(spec.signature, spec.ports, 0.0), pairs=kind == "join")
+        costs = PortCosts(cost_store.fit(spec.signature, spec.ports, 0.0), pairs=kind == "join")
         for second in range(60):
             for _ in range(10):
                 # x gives 20,000 rows a second, of which the filter passes 15,000, not the third of the rule; y gives 10,000.
@@ -112,7 +112,7 @@ def test_a_join_that_was_measured_at_other_rates_gives_as_many_pairs_and_costs_a
                     costs.took(port, rows, out, 100_000 + 100 * rows + (60 * out if kind == "join" else 0))
             costs.sample(float(second))
 
-    query = query_of(sql, (20_000, 10_000, 10), books)
+    query = query_of(sql, (20_000, 10_000, 10), cost_store)
     join = next(spec.id for spec in query.plan.operators if isinstance(spec.params, JoinParams))
     point = Rates(query, {"": {spec.id: 10 * rate for spec, rate in zip(query.sources, (20_000.0, 10_000.0), strict=True)}})
     row = point.demand.operators.index(join)

@@ -561,8 +561,8 @@ def test_what_a_host_answers_that_has_departed_meanwhile_is_no_news():
     gone: dict[str, MemberStatus] = {}
     messages: Any = SimpleNamespace(request=lambda node, message, done, timeout_s: answers.update({node: done}), tell=lambda *told: None)
     clock: Any = SimpleNamespace(now=lambda: 0.0)
-    books: Any = SimpleNamespace(hear=lambda *told: None)
-    watching = Watching(clock, messages, {}, lambda record: None, books, Any, lambda query: "ams", gone.get)
+    cost_store: Any = SimpleNamespace(hear=lambda *told: None)
+    watching = Watching(clock, messages, {}, lambda record: None, cost_store, Any, lambda query: "ams", gone.get)
     report = OperatorReport(MAP, "running", "osl", links=((TO_SINK, 0, 0, 0.0, 0.0),))
     watching.ask(record, lambda record: None)
     gone["osl"] = MemberStatus.LEFT

@@ -9,12 +9,12 @@ import msgspec
 import polars as pl
 import pytest
 
-from sbon.cost.books import Books, as_told
 from sbon.cost.figure import Source
 from sbon.cost.placed_query import by_rule_of
 from sbon.cost.resources import KERNEL_REFERENCE_NS
 from sbon.cost.sampling import BYTES_MAX, ROWS_MAX, ROWS_OUT_MAX, Given, sampled
 from sbon.cost.statistics import OperatorStatistics, tellable
+from sbon.cost.store import CostStore, as_told
 from sbon.execution.sampling import Apart as Machine
 from sbon.execution.sampling import Sampling
 from sbon.operators.registry import build
@@ -167,7 +167,7 @@ def costs_of(plan: Plan) -> list[OperatorCosts]:
 
 
 def test_answers_that_nobody_asked_for_or_that_cannot_be_are_dropped():
-    books = Books("n1")
+    cost_store = CostStore("n1")
     first, second, *_ = costs_of(plan_of(WINDOW))
     port = second.ports[0]
     measured = msgspec.structs.replace(
@@ -176,17 +176,17 @@ def test_answers_that_nobody_asked_for_or_that_cannot_be_are_dropped():
     law = msgspec.structs.replace(port.law, coefficients=(1e17,) * len(port.law.coefficients))
     absurd = msgspec.structs.replace(second, ports=(msgspec.structs.replace(port, law=law),))
 
-    books.hear_sample("liar", (first, measured, absurd), {second.signature}, 0.0)
+    cost_store.hear_sample("liar", (first, measured, absurd), {second.signature}, 0.0)
 
-    assert books.statistics.of(first.signature, 0.0) is None
-    assert books.statistics.of(second.signature, 0.0) is None
-    assert books.refused == 1
-    books.hear_sample("n2", (second,), {second.signature}, 0.0)
-    known = books.statistics.of(second.signature, 0.0)
+    assert cost_store.statistics.of(first.signature, 0.0) is None
+    assert cost_store.statistics.of(second.signature, 0.0) is None
+    assert cost_store.refused == 1
+    cost_store.hear_sample("n2", (second,), {second.signature}, 0.0)
+    known = cost_store.statistics.of(second.signature, 0.0)
     assert known is not None
     assert known.source is Source.SAMPLED
-    books.hear_sample("liar", (msgspec.structs.replace(second, row_bytes=first.row_bytes), second), {second.signature}, 1.0)
-    assert books.statistics.of(second.signature, 0.0) == known
+    cost_store.hear_sample("liar", (msgspec.structs.replace(second, row_bytes=first.row_bytes), second), {second.signature}, 1.0)
+    assert cost_store.statistics.of(second.signature, 0.0) == known
 
 
 class Apart:
@@ -208,9 +208,9 @@ class Apart:
 
 
 def sampling_at(folder: Path) -> tuple[Sampling, Apart]:
-    host, where, books = Apart(), context(folder), Books("n1")
-    books.timed([KERNEL_REFERENCE_NS] * 9)
-    return Sampling(cast(Machine, host), books, lambda params: build_source(params, where)), host
+    host, where, cost_store = Apart(), context(folder), CostStore("n1")
+    cost_store.timed([KERNEL_REFERENCE_NS] * 9)
+    return Sampling(cast(Machine, host), cost_store, lambda params: build_source(params, where)), host
 
 
 def ask(plan: Plan) -> SampleAsk:

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon.cost.books import Books
 from sbon.cost.latency_prediction import likely_worst_s
 from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.store import CostStore
 from sbon.planning.gathering import placed_query
 from sbon.planning.selection import in_order, selected
 from sbon.query.moves import moved, moves
@@ -18,7 +18,7 @@ from sbon.query.plan import Plan
 from sbon_testbed.mace.bounds import known_costs
 from tests.examples import seeds
 from tests.property.test_plan_moves import all_orders, planned
-from tests.unit.test_latency_prediction import measured_books
+from tests.unit.test_latency_prediction import measured_cost_store
 
 FILTERED = """
 SELECT a.ts, a.k, a.v + b.v AS total FROM a JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '1 ms' AND a.ts + INTERVAL '1 ms'
@@ -34,12 +34,12 @@ JOIN c ON a.k = c.k AND c.ts BETWEEN a.ts - INTERVAL '1 second' AND a.ts + INTER
 def query_of(sql: str, row_ns: dict[type, float], nodes: int = 1) -> PlacedQuery:
     """Returns a query with all operators on one node, or in turn on several; `row_ns` has the cost of a row by kind of operator."""
     plan: Plan = planned(sql)
-    books: Books = measured_books(msgspec.structs.replace(plan, operators=()))
-    books.statistics.restore([known_costs(spec, 1e5, row_ns.get(type(spec.params), 1e3)) for spec in plan.operators], 20.0)
+    cost_store: CostStore = measured_cost_store(msgspec.structs.replace(plan, operators=()))
+    cost_store.statistics.restore([known_costs(spec, 1e5, row_ns.get(type(spec.params), 1e3)) for spec in plan.operators], 20.0)
     names = ("a", "b", "c")[:nodes]
     node_of = {spec.id: names[number % nodes] for number, spec in enumerate(plan.operators)}
     links = [(one, other, 5.0, True) for one in names for other in names if one != other]
-    return placed_query(books, plan, node_of, links, now=20.0)
+    return placed_query(cost_store, plan, node_of, links, now=20.0)
 
 
 def test_a_dear_filter_goes_above_a_join_that_leaves_few_rows_and_a_cheap_one_stays_below() -> None:
@@ -74,7 +74,7 @@ def test_operators_of_other_queries_and_those_by_rule_stay_where_they_are() -> N
     """An exchange of the dear filter with the join would pay, but the costs of the join are by rule or it runs for another query."""
     dear = query_of(FILTERED, {MapParams: 1.5e7, JoinParams: 1e4})
     joins = frozenset(spec.id for spec in dear.plan.operators if isinstance(spec.params, JoinParams))
-    rules = placed_query(Books("b"), dear.plan, dear.node_of, [], now=20.0).statistics
+    rules = placed_query(CostStore("b"), dear.plan, dear.node_of, [], now=20.0).statistics
     by_rule = {**dear.statistics, **{operator: rules[operator] for operator in joins}}
 
     assert selected(dear).note

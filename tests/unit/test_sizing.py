@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon.cost.books import Books
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import predict
 from sbon.cost.resources import KERNEL_REFERENCE_NS
+from sbon.cost.store import CostStore
 from sbon.errors import LatencyBoundError, QueryError
 from sbon.planning.admission import Admission, Refused, crowded
 from sbon.planning.gathering import placed_query
@@ -48,20 +48,20 @@ def planned(select: str, rate: float = 100.0, bound: str = "", catalog: str = ""
 
 def placed(plan: Plan, row_ns: float, cores: int = 4, hosts: int = 1) -> PlacedQuery:
     """Places a plan on node b, beside idle hosts. A row costs `row_ns` at an operator with keys, next to nothing at others."""
-    books = Books("b")
-    books.timed([KERNEL_REFERENCE_NS] * 9)
+    cost_store = CostStore("b")
+    cost_store.timed([KERNEL_REFERENCE_NS] * 9)
     names = ["b", "a", "c"][:hosts]
     for node in names:
-        other = Books(node)
+        other = CostStore(node)
         other.timed([KERNEL_REFERENCE_NS] * 9)
         for second in range(20):
             other.sample(float(second), 0.0, {})
-        books.hear(node, other.own(cores, 1e9, now=20.0), (), now=20.0)
+        cost_store.hear(node, other.own(cores, 1e9, now=20.0), (), now=20.0)
     costs = [known_costs(spec, BATCH_NS, row_ns if isinstance(spec.params, KEYED) else 10.0) for spec in plan.operators]
-    books.statistics.restore(costs, 20.0)
+    cost_store.statistics.restore(costs, 20.0)
     ways = [(one, other, 1.0, True) for one in names for other in names if one != other]
-    found = placed_query(books, plan, {spec.id: "b" for spec in plan.operators}, ways, now=20.0)
-    return msgspec.structs.replace(found, nodes={node: books.nodes.of(node, 20.0) for node in names})
+    found = placed_query(cost_store, plan, {spec.id: "b" for spec in plan.operators}, ways, now=20.0)
+    return msgspec.structs.replace(found, nodes={node: cost_store.nodes.of(node, 20.0) for node in names})
 
 
 def number(row_ns: float, rate: float = 1000.0, bound: str = "", **given: Any) -> int:
@@ -107,7 +107,7 @@ def test_a_tighter_bound_never_takes_fewer_instances_and_one_that_none_keeps_is_
 def test_costs_that_are_guesses_refuse_nothing() -> None:
     plan, build = planned(WINDOW, 1e8, "100 ms")
     query = placed(msgspec.structs.replace(plan, operators=()), 0.0)
-    by_rule = placed_query(Books("b"), plan, {spec.id: "b" for spec in plan.operators}, [], now=20.0)
+    by_rule = placed_query(CostStore("b"), plan, {spec.id: "b" for spec in plan.operators}, [], now=20.0)
     answers: list[Any] = []
 
     size(plan, build, *_imagined(msgspec.structs.replace(by_rule, nodes=query.nodes)), answers.append)
@@ -188,10 +188,10 @@ def test_instances_cost_what_the_operator_alone_costs_until_they_are_measured() 
     plan, build = planned(WINDOW)
     alone = placed(plan, 5e5)
     dealt = build((2,))
-    books = Books("b")
-    books.statistics.restore(list(alone.statistics.values()), 20.0)
+    cost_store = CostStore("b")
+    cost_store.statistics.restore(list(alone.statistics.values()), 20.0)
 
-    found = placed_query(books, dealt, {spec.id: "b" for spec in dealt.operators}, [], now=20.0)
+    found = placed_query(cost_store, dealt, {spec.id: "b" for spec in dealt.operators}, [], now=20.0)
 
     for instance in dealt.sizings[0].operators:
         law = found.statistics[instance].ports[0].law

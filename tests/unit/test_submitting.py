@@ -29,8 +29,8 @@ class World:
         self.directory = Recorder(me="b")
         gossip: Any = FakeGossip("b", "a")
         self.costs: object = SimpleNamespace(ports=())
-        self.books = Recorder(statistics=SimpleNamespace(of=lambda signature, now: self.costs))
-        self.placing, self.reaches = Recorder(books=self.books), Recorder()
+        self.cost_store = Recorder(statistics=SimpleNamespace(of=lambda signature, now: self.costs))
+        self.placing, self.reaches = Recorder(cost_store=self.cost_store), Recorder()
         self.homes = Recorder(doubts=self.doubt)
         self.doubts: dict[str, Doubt] = {}
         self.known: Any = None
@@ -382,11 +382,11 @@ def test_hosts_of_sources_are_asked_for_samples_first_where_costs_are_not_known(
     assert world.placing.calls == []
     sampled = world.directory.pop("request", "b")
     sampled.done(Sampled(costs=()))
-    assert [(node, costs) for node, costs, *_ in world.books.calls_of("hear_sample")] == [("b", ())]
+    assert [(node, costs) for node, costs, *_ in world.cost_store.calls_of("hear_sample")] == [("b", ())]
     assert len(world.placing.calls_of("place")) == 1
     ask(world)
     world.directory.pop("request", "b").done(LinkError("no answer"))
-    assert (len(world.placing.calls_of("place")), len(world.books.calls)) == (2, 1)
+    assert (len(world.placing.calls_of("place")), len(world.cost_store.calls)) == (2, 1)
 
 
 @pytest.mark.parametrize(

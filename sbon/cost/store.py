@@ -83,7 +83,7 @@ def as_told(known: OperatorStatistics | NodeResources, kind: type[T]) -> T:
     return msgspec.convert(msgspec.to_builtins(known), kind)
 
 
-class Books:
+class CostStore:
     """One agent's records of costs.
 
     Parameters
