@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sbon_testbed.exactly_once.story import KINDS, Outcome, tell
+from sbon_testbed.exactly_once.story import KINDS, Outcome, run_seed
 from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.simulator.faults.kinds import kinds_of
 from sbon_testbed.simulator.report import failures, replay, shown
@@ -33,7 +33,7 @@ def exactly_once_command(
     began_s = time.monotonic()
     outcomes = list(
         shown(
-            partial(tell, kinds=kinds, take_over=take_over),
+            partial(run_seed, kinds=kinds, take_over=take_over),
             seeds,
             first,
             jobs,

@@ -293,7 +293,7 @@ def difference_of(run: Run, death: Death | None = None) -> str:
     return difference(run.name, rows, run.complete_from)
 
 
-def tell(seed: int, chosen: Sequence[str] | None = None, kinds: Collection[str] = KINDS, *, take_over: bool = False) -> Outcome:
+def run_seed(seed: int, chosen: Sequence[str] | None = None, kinds: Collection[str] = KINDS, *, take_over: bool = False) -> Outcome:
     """Runs one seed to its end and compares all sinks with the run on one node.
 
     An exception of an agent is a result, too: the seed has failed.

@@ -10,7 +10,7 @@ from sbon.supervision.recovery import Recovered
 from sbon.watermarks import WATERMARK_END
 from sbon_testbed.exactly_once.death import left_out, rows_lost_from, state_until
 from sbon_testbed.exactly_once.queries import Row
-from sbon_testbed.exactly_once.story import tell
+from sbon_testbed.exactly_once.story import run_seed
 from sbon_testbed.simulator.checkers.crashes import unaccounted
 from tests.examples import seeds
 
@@ -25,7 +25,7 @@ LONG = ([4, 7, 11], [19, 32, 46], [65, 74, 100], [106, 107, 144], [158, 160, 164
 
 @pytest.mark.parametrize(("numbers", "chosen"), seeds([([7, 11], SHARED[0]), ([7], SHARED[1])], [(n, c) for n in LONG for c in SHARED]))
 def test_what_is_missing_is_what_the_owner_counts(numbers: list[int], chosen: tuple[str, str]) -> None:
-    outcomes = [tell(seed, chosen) for seed in numbers]
+    outcomes = [run_seed(seed, chosen) for seed in numbers]
     assert [outcome.problem for outcome in outcomes if outcome.problem] == []
     assert sum(outcome.deaths for outcome in outcomes) > 0, "no host has died"
 
@@ -33,20 +33,20 @@ def test_what_is_missing_is_what_the_owner_counts(numbers: list[int], chosen: tu
 @pytest.mark.parametrize("seed", seeds([19], [20, 25, 29]))
 def test_an_operator_that_was_about_to_move_to_the_dead_host_is_made_again(seed: int) -> None:
     """The owner hears of the move only after the host has been declared failed."""
-    outcome = tell(seed)
+    outcome = run_seed(seed)
     assert outcome.problem == ""
     assert outcome.deaths == 1
 
 
 @pytest.mark.parametrize(("seed", "deaths"), seeds([(996, 1)], [(15, 1)]))
 def test_rows_that_were_lost_before_a_late_query_has_all_rows_are_not_looked_for_later(seed: int, deaths: int) -> None:
-    outcome = tell(seed)
+    outcome = run_seed(seed)
     assert (outcome.problem, outcome.deaths) == ("", deaths)
 
 
 def test_an_operator_that_is_made_again_while_a_shared_one_that_feeds_it_cannot_be_asked_can_read_its_rows() -> None:
     """Its home takes the columns of these rows from its own plan."""
-    outcome = tell(1589)
+    outcome = run_seed(1589)
     assert (outcome.problem, outcome.deaths) == ("", 1)
 
 

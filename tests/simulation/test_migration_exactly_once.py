@@ -14,7 +14,7 @@ from sbon_testbed.exactly_once.command import again, summary
 from sbon_testbed.exactly_once.compare import difference
 from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, Rows, rows_on_one_node, sources
 from sbon_testbed.exactly_once.sinks import FORMATS, Place
-from sbon_testbed.exactly_once.story import Outcome, Run, Story, difference_of, make_world, tell
+from sbon_testbed.exactly_once.story import Outcome, Run, Story, difference_of, make_world, run_seed
 from tests.examples import seeds
 
 SEEDS = ((9, 11),)
@@ -29,7 +29,7 @@ def test_a_dozen_seeds_have_every_query():
 
 @pytest.mark.parametrize("numbers", [*SEEDS, *(pytest.param(one, marks=pytest.mark.soak) for one in SOAK_SEEDS)], ids=str)
 def test_the_sinks_have_the_rows_of_a_run_on_one_node(numbers: Sequence[int]):
-    outcomes = [tell(seed) for seed in numbers]
+    outcomes = [run_seed(seed) for seed in numbers]
 
     assert [outcome.problem for outcome in outcomes if outcome.problem] == []
     assert sum(outcome.committed for outcome in outcomes) >= len(numbers), "too few operators have moved"
@@ -41,7 +41,7 @@ def test_a_seed_that_was_wrong_once_is_right(seed: int):
     """204, 236: a next host that had called off its own move was not believed. 178, 464: neither was one whose former host had not told the
     consumer, which seemed to have failed. 967: a deployment that was refused half-way and repeated left rows in the file.
     """
-    assert tell(seed).problem == ""
+    assert run_seed(seed).problem == ""
 
 
 def moved(rows: Rows, number: int, by: int) -> Rows:

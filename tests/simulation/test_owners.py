@@ -11,7 +11,7 @@ from sbon.errors import SbonError
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.resumption import Kept, decode_kept
 from sbon_agent.kept_file import KEPT_NAME, KeptFile
-from sbon_testbed.exactly_once.story import tell
+from sbon_testbed.exactly_once.story import run_seed
 from sbon_testbed.simulator.faults.kinds import KINDS
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.simulation import simulate
@@ -445,7 +445,7 @@ def test_seeds_of_the_simulator_that_were_wrong(seed: int, faults: tuple[str, ..
     ],
 )
 def test_seeds_of_the_exactly_once_story_that_were_wrong(seed: int) -> None:
-    assert tell(seed, take_over=True).problem == ""
+    assert run_seed(seed, take_over=True).problem == ""
 
 
 def bytes_sent(world: World) -> int:
