@@ -9,7 +9,7 @@ from sbon_testbed.progress import Progress
 from sbon_testbed.seeds import outcomes_of
 
 
-class Told(Protocol):
+class SeedResult(Protocol):
     """The result of one seed."""
 
     @property
@@ -25,7 +25,7 @@ class Told(Protocol):
         """Returns the latest lines of the trace; empty if there is no error."""
 
 
-T = TypeVar("T", bound=Told)
+T = TypeVar("T", bound=SeedResult)
 
 
 def replay(command: str, seed: int, kinds: Sequence[str], known: Sequence[str]) -> str:
@@ -34,7 +34,7 @@ def replay(command: str, seed: int, kinds: Sequence[str], known: Sequence[str]) 
     return f"sbon testbed {command} --first {seed} --seeds 1{chosen}"
 
 
-def report(outcome: Told, again: str) -> str:
+def report(outcome: SeedResult, again: str) -> str:
     """Returns the text about a failed seed: the problem, the command that runs the seed again, and the trace."""
     lines = [f"seed {outcome.seed} failed: {outcome.problem}", f"  again: {again}"]
     if outcome.trace:
@@ -42,7 +42,7 @@ def report(outcome: Told, again: str) -> str:
     return "\n".join(lines)
 
 
-def failures(outcomes: Iterable[Told], again: Callable[[int], str]) -> list[dict[str, Any]]:
+def failures(outcomes: Iterable[SeedResult], again: Callable[[int], str]) -> list[dict[str, Any]]:
     """Returns the seeds that failed, in order, for the JSON of a command."""
     failed = sorted((outcome for outcome in outcomes if outcome.problem), key=lambda outcome: outcome.seed)
     return [{"seed": one.seed, "problem": one.problem, "again": again(one.seed), "trace": one.trace} for one in failed]
