@@ -43,11 +43,11 @@ class Trial:
         self._case, self._faults, self._checkers = case, faults, checkers
         self._watch, self._look_s = watch, look_s
 
-    def trouble(self, over: Callable[[], bool]) -> None:
+    def trouble(self, ended: Callable[[], bool]) -> None:
         """Lets faults happen until the condition holds."""
         world, faults = self._case.world, self._faults
         faults.begin()
-        while not over():
+        while not ended():
             self.run(min(self._look_s, max(0.0, faults.next_s - world.now)))
             faults.step()
 
