@@ -17,7 +17,7 @@ from sbon.optimiser.unsettled import unsettled
 from sbon.planning.samples import ask_samples, with_known_shares
 from sbon.planning.selecting import Sized, exchanged_note, select, size
 from sbon.ports import Executor
-from sbon.queries.imagining import imagine
+from sbon.queries.dry_run import dry_run
 from sbon.queries.parts import QueryParts
 from sbon.query.instances import auto_notes, sets_of
 from sbon.query.limits import INSTANCES_MAX
@@ -87,7 +87,7 @@ class Submitting:
                 ),
             }
 
-        self._prepare(sql, lambda prepared: imagine(self._parts, prepared, work, done, carry=True), done)
+        self._prepare(sql, lambda prepared: dry_run(self._parts, prepared, work, done, carry=True), done)
 
     def ask(self, sql: str, question: str, options: Mapping[str, Any], done: Done) -> None:
         """Answers a question about the last query of a text (`sbon.planning`); nothing is created or run."""
@@ -97,7 +97,7 @@ class Submitting:
 
             return {"query": plan.query, "sql": plan.sql, **answer(question, query, options)}
 
-        self._prepare(sql, lambda prepared: imagine(self._parts, prepared, work, done, carry=False), done)
+        self._prepare(sql, lambda prepared: dry_run(self._parts, prepared, work, done, carry=False), done)
 
     def replan(self, name: str, options: Mapping[str, Any], done: Done) -> None:
         """Gives a running query a plan with other numbers of instances, or in another order.

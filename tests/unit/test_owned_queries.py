@@ -501,8 +501,8 @@ def test_instances_are_chosen_anew_where_there_is_no_room_for_those_of_before(wo
     run_again(world, AUTO, sizings=SIZINGS)
     world.homes.pop("end").done(None)
     world.placing.pop("place").done(PlacementError("no room"))
-    imagined = world.placing.pop("place")
-    assert [len(one.operators) for one in imagined.given[0].sizings] == [1]
+    placing = world.placing.pop("place")
+    assert [len(one.operators) for one in placing.given[0].sizings] == [1]
     assert world.queries.register.knows(MINE)
 
 

@@ -25,7 +25,7 @@ Work = Callable[[Plan, Placed, "PlacedQuery"], dict[str, Any]]
 """Answers a question about a placed query, on an executor thread."""
 
 
-def imagine(parts: QueryParts, effects: list[Prepared], work: Work, done: Done, *, carry: bool) -> None:
+def dry_run(parts: QueryParts, effects: list[Prepared], work: Work, done: Done, *, carry: bool) -> None:
     """Places the last query of some statements; `done` gets the result of `work` for it.
 
     Parameters
@@ -39,7 +39,7 @@ def imagine(parts: QueryParts, effects: list[Prepared], work: Work, done: Done, 
     given, build, host, placing = effect.plan, effect.build, parts.host, parts.placing
 
     def place(plan: Plan, *said: str, larger: Plan | None = None) -> None:
-        _Imagined(parts, effect, plan, [*effect.notes, *filter(None, said)], work, done, carry=carry, larger=larger).place()
+        _DryRun(parts, effect, plan, [*effect.notes, *filter(None, said)], work, done, carry=carry, larger=larger).place()
 
     def sized(found: Sized | SbonError) -> None:
         if not isinstance(found, SbonError):
@@ -52,7 +52,7 @@ def imagine(parts: QueryParts, effects: list[Prepared], work: Work, done: Done, 
     ask_samples(given, placing.cost_store, parts.directory, host.now, lambda expected: size(expected, build, placing, host.execute, sized))
 
 
-class _Imagined:
+class _DryRun:
     """One query that is being placed.
 
     Parameters
