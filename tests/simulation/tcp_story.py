@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from sbon.connectors.outside import OuterStream
-from sbon.errors import ConnectorError
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
-from sbon_testbed.simulator.outside import VirtualOutside
+from sbon_testbed.simulator.tcp_programs import Program
+from sbon_testbed.simulator.world import SimulatedHost
 
 HOME, SOURCE, SINK, OUTSIDE = range(4)
 IN, OUT = 9000, 9001
@@ -26,8 +25,6 @@ WINDOW_BATCHES = 2
 """Batches on the link to the sink that may be unacknowledged."""
 PACE_S = 0.02
 """Pause between two rows of the feeder."""
-RETRY_S = 0.3
-"""Pause before a program connects again."""
 FAULTS = ("source loses its peer", "sink loses its peer", "slow reader", "cut", "source restarts", "sink restarts")
 
 
@@ -36,57 +33,14 @@ def is_wanted(number: int) -> bool:
     return number % 3 != 0
 
 
-class Program:
-    """A program outside the overlay with one stream at a time. It listens, or connects whenever it has no stream.
-
-    Parameters
-    ----------
-    listens : whether the program listens, so that the agent connects
-    """
-
-    def __init__(self, story: "TcpStory", host: str, port: int, *, listens: bool) -> None:
-        self.story = story
-        self.stream: OuterStream | None = None
-        self._listens = listens
-        self._outside = VirtualOutside(story.process, "program", "0.0.0.0" if listens else host, port)
-        if listens:
-            self._outside.listen(lambda: self, self._failed)
-        else:
-            self._dial()
-
-    def _dial(self) -> None:
-        self._outside.connect(self, self._failed)
-
-    def _failed(self, error: ConnectorError) -> None:
-        raise AssertionError(error)
-
-    def connected(self, stream: OuterStream) -> None:
-        """Takes the newest stream; an earlier one may be half open."""
-        self.stream = stream
-
-    def received(self, data: bytes) -> None:
-        """Takes bytes."""
-
-    def writable(self) -> None:
-        """Does nothing: programs ask whether there is room."""
-
-    def closed(self, reason: str) -> None:
-        """Connects again after a pause."""
-        if self.stream is not None and self.stream.is_open:
-            return  # an earlier stream, which was half open
-        self.stream = None
-        if not self._listens:
-            self.story.process.call_at(self.story.process.now() + RETRY_S, self._dial)
-
-
 class Feeder(Program):
     """Writes numbered rows, each once, while it has a stream with room."""
 
-    def __init__(self, story: "TcpStory", host: str, port: int, *, listens: bool) -> None:
+    def __init__(self, process: SimulatedHost, host: str, port: int, *, listens: bool) -> None:
         self.next = 0
         self.last = 10**9
         """Number of the last row to write."""
-        super().__init__(story, host, port, listens=listens)
+        super().__init__(process, host, port, listens=listens)
         self._feed()
 
     @property
@@ -98,7 +52,7 @@ class Feeder(Program):
         if self.stream is not None and not self.stream.congested and self.next <= self.last:
             self.stream.write(b'{"ts": "2026-01-01T00:00:00Z", "n": %d}\n' % self.next)
             self.next += 1
-        self.story.process.call_at(self.story.process.now() + PACE_S, self._feed)
+        self.process.call_at(self.process.now() + PACE_S, self._feed)
 
 
 class Tap:
@@ -164,8 +118,8 @@ class TcpStory:
         drawn = [bool(draw) for draw in self.rng.integers(2, size=2)]
         source_listens = drawn[0] if source_listens is None else source_listens
         sink_listens = drawn[1] if sink_listens is None else sink_listens
-        self.feeder = Feeder(self, ips[SOURCE], IN, listens=not source_listens)
-        self.collector = Program(self, ips[SINK], OUT, listens=not sink_listens)
+        self.feeder = Feeder(self.process, ips[SOURCE], IN, listens=not source_listens)
+        self.collector = Program(self.process, ips[SINK], OUT, listens=not sink_listens)
 
         def options(node: int, port: int, listens: bool) -> str:
             mode, host = ("listen", ips[node]) if listens else ("connect", ips[OUTSIDE])
