@@ -21,6 +21,10 @@ from sbon.types import FloatArray, NodeId, OperatorId
 
 LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
 """Widths (s) and numbers of intervals to try, in order. The narrowest width is the pace of sources: an interval has one batch of each."""
+LONGEST_OF_BURSTS = (1.0, 128)
+"""Longest period where sources have bursts: it has each second of the last minute twice, so that each burst is whole at least once."""
+PARTS = 4
+"""Parts of a second for which arrivals in bursts are estimated; the time of a prediction grows with them."""
 WAITS = 2
 """Number of times that a batch waits for a processor at each node: when it arrives, and when its task runs."""
 HORIZON_S = 60.0
@@ -157,29 +161,42 @@ def work_s(query: PlacedQuery) -> dict[NodeId, float]:
 
 
 def loads(query: PlacedQuery) -> dict[NodeId, float]:
-    """Returns the share of each node's capacity that the query's operators use, over the longest period of `LADDER`."""
-    case = _Case(query, Edge.EXPECTED, *LADDER[-1])
+    """Returns the share of each node's capacity that the query's operators use, over the longest period."""
+    case = _Case(query, Edge.EXPECTED, *_ladder(query)[-1])
     load = np.zeros(len(case.nodes.cores))
     np.add.at(load, case.node_of, case.work.sum(axis=1))
     can = case.nodes.per_interval(case.width_s, case.work.shape[1]).sum(axis=1)
     return dict(zip(case.names, (load / can).tolist(), strict=False))
 
 
+def _ladder(query: PlacedQuery) -> tuple[tuple[float, int], ...]:
+    return (*LADDER[:-1], LONGEST_OF_BURSTS) if query.arrivals else LADDER
+
+
 def _expected_case(query: PlacedQuery) -> "_Case":
     """Returns the expected case: the shortest period in which the peak of the query's own work is done, or the last minute, if a burst of
     other programs or of running queries makes answers later there.
 
-    The short periods see only the latest seconds of the use by others.
+    The short periods see only the latest seconds of the use by others. Where sources have bursts and intervals are wide, the case has parts
+    of intervals.
     """
-    short, minute = _case(query, Edge.EXPECTED), _Case(query, Edge.EXPECTED, *LADDER[-1])
+    case = _whole_case(query)
+    if case.width_s < LADDER[-1][0] or not query.arrivals:
+        return case
+    return _Case(query, Edge.EXPECTED, case.width_s / PARTS, PARTS * case.work.shape[1])
+
+
+def _whole_case(query: PlacedQuery) -> "_Case":
+    """Returns the expected case, in whole intervals."""
+    short, minute = _case(query, Edge.EXPECTED), _Case(query, Edge.EXPECTED, *_ladder(query)[-1])
     if short.width_s == minute.width_s or not minute.is_behind() or minute.overloaded():
         return short
     return max(short, minute, key=lambda case: float(case.expected().likely_s.max()))
 
 
 def _case(query: PlacedQuery, edge: Edge) -> "_Case":
-    """Returns the case of the shortest period of `LADDER` in which all work of its peak is done, else of the longest."""
-    for width_s, intervals in LADDER:
+    """Returns the case of the shortest period of the ladder in which all work of its peak is done, else of the longest."""
+    for width_s, intervals in _ladder(query):
         case = _Case(query, edge, width_s, intervals)
         if case.is_drained():
             break
@@ -192,7 +209,7 @@ class _Case:
     def __init__(self, query: PlacedQuery, edge: Edge, width_s: float, intervals: int) -> None:
         self.query, self.edge, self.width_s = query, edge, width_s
         graph = query.flow(edge)
-        flow = graph.series(query.series(intervals, width_s))
+        flow = graph.series(query.series(intervals, width_s, PARTS if edge is Edge.EXPECTED else 1))
         row, link_row = graph.index, {name: number for number, name in enumerate(flow.links)}
         slow_or_fast = {Edge.LOW: Edge.HIGH, Edge.HIGH: Edge.LOW}.get(edge, edge)
         self.names: list[NodeId] = list(dict.fromkeys(query.node_of[spec.id] for spec in query.plan.operators))

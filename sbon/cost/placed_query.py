@@ -17,6 +17,7 @@ from sbon.cost.law import rule_law
 from sbon.cost.node_excess import Nodes
 from sbon.cost.resources import NS_PER_S, Network, NodeResources
 from sbon.cost.statistics import OperatorStatistics, PortStatistics
+from sbon.cost.within_intervals import refined
 from sbon.errors import ShapeError
 from sbon.query.link_bytes import SOURCE_BATCHES_PER_S, Pace, expected_pace
 from sbon.query.params.joined import JoinParams, WindowJoinParams
@@ -90,14 +91,19 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
             found[spec.id] = expected_pace(spec.params, rates.get(spec.id, 0.0), inputs, 1.0 / self.pace_s)
         return found
 
-    def series(self, intervals: int, width_s: float) -> dict[OperatorId, Series]:
-        """Returns the arrivals of all sources. All windows end at once in the middle of the series, as they sometimes do on any clock."""
+    def series(self, intervals: int, width_s: float, parts: int = 1) -> dict[OperatorId, Series]:
+        """Returns the arrivals of all sources. All windows end at once in the middle of the series, as they sometimes do on any clock.
+
+        Parameters
+        ----------
+        parts : measured arrivals are estimated for so many parts of each of their intervals (`sbon.cost.within_intervals`)
+        """
         rates, found = self.rows_per_s(), dict[OperatorId, Series]()
         start_s = -(intervals // 2) * width_s
         for spec in self.sources:
             given = self.arrivals.get(spec.id)
             if given is not None and given.rows.sum() > 0:
-                found[spec.id] = _resampled(given, start_s, intervals, width_s)
+                found[spec.id] = _resampled(_in_parts(given, parts), start_s, intervals, width_s)
                 continue
             rate = rates.get(spec.id, 0.0)
             ones = np.ones(intervals)
@@ -180,14 +186,23 @@ def _join(before_s: float, after_s: float, rows_out: float, rates: list[float], 
     return JoinFlow(selectivity=selectivity, before_s=before_s, after_s=after_s, per_row_out_ns=per_row_out_ns)
 
 
+def _in_parts(given: Series, parts: int) -> Series:
+    rows, batches, sizes = refined(np.array([given.rows, given.batches, given.size_bytes]), parts)
+    return Series(given.start_s, given.width_s / parts, rows, batches, sizes)
+
+
 def _resampled(given: Series, start_s: float, intervals: int, width_s: float) -> Series:
-    """Returns measured arrivals in narrower or wider intervals, the stretch with the most rows in the middle; repeated if too short."""
+    """Returns measured arrivals in narrower or wider intervals, with the middle of the one with the most rows in the middle; repeated if
+    too short."""
     length_s = intervals * width_s
     needed = max(1, int(np.ceil(length_s / given.width_s)) + 1)
-    rows, batches, sizes = (np.resize(values, max(needed, len(values))) for values in (given.rows, given.batches, given.size_bytes))
-    peak = int(np.argmax(rows))
-    rows, batches, sizes = (np.roll(values, needed // 2 - peak) for values in (rows, batches, sizes))
-    edges = np.arange(len(rows) + 1) * given.width_s
-    ends = np.arange(intervals + 1) * width_s
-    made = [np.diff(np.interp(ends, edges, np.concatenate([[0.0], np.cumsum(values)]))) for values in (rows, batches, sizes)]
+    first = int(np.argmax(given.rows)) - needed // 2
+    edges = np.arange(needed + 1) * given.width_s
+    step_s = min(width_s, given.width_s)  # other steps would divide an interval between two, and blur jumps
+    before_s = np.floor(((needed // 2 + 0.5) * given.width_s - length_s / 2) / step_s + 1e-9) * step_s
+    ends = before_s + np.arange(intervals + 1) * width_s
+    made = []
+    for values in (given.rows, given.batches, given.size_bytes):
+        placed = np.resize(np.roll(values, -first), needed)
+        made.append(np.diff(np.interp(ends, edges, np.concatenate([[0.0], np.cumsum(placed)]))))
     return Series(start_s, width_s, *(np.maximum(0.0, values) for values in made))

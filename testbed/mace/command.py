@@ -26,6 +26,7 @@ class Part(StrEnum):
     AGENTS = "agents"
     CHUNKS = "chunks"
     BOUNDS = "bounds"
+    BURSTS = "bursts"
 
 
 def mace_command(
@@ -44,7 +45,7 @@ def mace_command(
     queries: Annotated[int, typer.Option(metavar="N", min=1, help="agents: number of queries of five operators.")] = 8,
     rate: Annotated[int, typer.Option(metavar="ROWS", min=1, help="agents: rows per second of each source.")] = 1000,
     real: Annotated[bool, typer.Option("--real", help="agents: run processes on loopback instead of virtual time.")] = False,
-    runs: Annotated[int, typer.Option(metavar="N", min=1, help="wide: number of random placements.")] = 3,
+    runs: Annotated[int, typer.Option(metavar="N", min=1, help="wide: number of random placements; bursts: minutes of each kind.")] = 3,
     matrix: Annotated[
         Path | None, typer.Option(metavar="FILE", help="bounds: RTTs in ms, .npz with key rtt, or a text matrix. [60 cities]")
     ] = None,
@@ -74,6 +75,7 @@ def mace_command(
         ({Part.AGENTS}, lambda: _agents(agents, queries, rate, seed, real, progress)),
         ({Part.CHUNKS}, lambda: _chunks(events, seed, progress)),
         ({Part.BOUNDS}, lambda: _bounds(matrix, bounded, share, seed, progress)),
+        ({Part.BURSTS}, lambda: _bursts(runs, seed, progress)),
     ]
     result: dict[str, Any] = {"seeds": [seed], "cores": os.cpu_count(), "interval_s": 1.0}
     shows: list[Callable[[], None]] = []
@@ -161,6 +163,19 @@ def _bounds(matrix: Path | None, queries: int, share: float, seed: int, progress
 
     found = evaluate_bounds(network_of(matrix, seed), queries, share, seed, progress)
     return {"bounds": found}, lambda: show_bounds(found)
+
+
+def _bursts(runs: int, seed: int, progress: Progress) -> Evaluated:
+    from sbon_testbed.mace.bursts import evaluate_bursts
+
+    found = evaluate_bursts(runs, seed, progress)
+
+    def show() -> None:
+        for kind, one in found.items():
+            by_run = {str(number): run for number, run in enumerate(one["runs"], 1)}
+            show_worst(f"bursts: a query whose source is known by second, {kind}", "run", by_run)
+
+    return {"bursts": found}, show
 
 
 def show_placement(results: dict[str, Any]) -> None:
