@@ -168,7 +168,7 @@ def test_a_query_has_the_order_and_the_instances_of_its_last_plan_after_a_restar
 def test_a_query_whose_order_cannot_carry_what_comes_gets_another_by_itself_once(story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times the rate fills the core of the upper join wherever it runs, so sources are held up; the exchanged joins sustain it."""
     monkeypatch.setattr(ordering, "OFF_S", 5.0)
-    how: dict[str, Any] = {"rare": 666, "keys": 5, "rate": 100, "rows": 9_000}
+    how: dict[str, Any] = {"rare": 666, "keys": 5, "rate": 100, "rows": 7_000}
     cpu = CpuConfig(cores=1, batch_us=100.0, row_ns=250e3, timed=True)
     told = story(3, cpu=cpu, optimiser={"interval_s": 1e6}, **how)
     told.world.run(1.0)

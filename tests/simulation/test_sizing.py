@@ -78,7 +78,7 @@ def test_a_rate_that_doubles_asks_for_more_instances_which_a_change_of_the_plan_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resizing, "OFF_S", 10.0)
-    world = make_world()
+    world = make_world(pace_s=0.2)
     declare(world)
     query = submitted(world, "o")
     world.run(20)
