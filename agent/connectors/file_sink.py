@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import threading
@@ -50,7 +51,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that may have room again later."""
 FULL_RETRY_S = 1.0
 """Seconds until the next attempt at a full disk."""
-_NUMBER = re.compile(r"\(os error (\d+)\)")
 """Form in which polars reports an error of the operating system."""
 
 PART_ROWS = 20_000
@@ -101,14 +101,10 @@ def file_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[Pa
     return path, kind, mode, rows_per_file
 
 
-def _refused(what: str, path: Path, number: int | None, reason: str) -> ConnectorError:
-    """Returns the error for a failed write: Congested if the disk may have room later."""
-    message = f"{what}: {path} cannot be written: {reason}"
-    return Congested(message, FULL_RETRY_S) if number in FULL else ConnectorError(message, option="path")
-
-
 def _broken(what: str, path: Path, error: OSError) -> ConnectorError:
-    return _refused(what, path, error.errno, error.strerror or str(error))
+    """Returns the error for a failed write: Congested if the disk may have room later."""
+    message = f"{what}: {path} cannot be written: {error.strerror or error}"
+    return Congested(message, FULL_RETRY_S) if error.errno in FULL else ConnectorError(message, option="path")
 
 
 def _unfinished(name: str) -> str:
@@ -442,17 +438,16 @@ class ParquetSink:
     def _replace(self, folder: Folder, rows: pl.DataFrame, number: int, is_full: bool) -> None:
         name = f"part-{number:06}.parquet"
         unfinished = _unfinished(name)
+        # Made in memory: when the disk is full, polars does not always say so.
+        part = io.BytesIO()
+        # lz4 is cheap for a part that the next batch rewrites; zstd is small for a part that stays.
+        rows.write_parquet(part, compression="zstd" if is_full else "lz4", compression_level=ZSTD_LEVEL if is_full else None)
+        data = part.getbuffer()
         try:
             with folder.create(unfinished) as file:
-                # lz4 is cheap for a part that the next batch rewrites; zstd is small for a part that stays.
-                rows.write_parquet(file, compression="zstd" if is_full else "lz4", compression_level=ZSTD_LEVEL if is_full else None)
+                while data:
+                    data = data[file.write(data) :]
             folder.replace(name, by=unfinished)
         except OSError as error:
             folder.remove(unfinished)
             raise _broken(self._what, self._path, error) from error
-        except pl.exceptions.PolarsError as error:
-            folder.remove(unfinished)
-            found = _NUMBER.search(str(error))
-            if found is None:
-                raise
-            raise _refused(self._what, self._path, int(found[1]), os.strerror(int(found[1]))) from error

@@ -35,7 +35,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    made = settled_world(2, seed=3, settings={"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.05}})
+    made = settled_world(2, seed=3, settings={"optimiser": {"enabled": False}})
     made.submit(SOURCE.format(made.nodes[1]))
     yield made
     made.close()
