@@ -195,6 +195,8 @@ def test_a_sink_whose_home_has_just_crashed_is_not_said_to_exist() -> None:
     killed_home(world)
     with pytest.raises(SbonError, match="does not answer"):
         world.submit(sink(world, "new", "IF NOT EXISTS "), at=2)
+    with pytest.raises(SbonError, match="there is a sink k, but"):
+        world.submit(sink(world, "new"), at=2)
     with pytest.raises(SbonError, match="does not answer"):
         world.submit("DROP SINK k", at=2)
     assert names(world, 2) == {"k"}
