@@ -283,7 +283,8 @@ def test_narrow_line_is_packed_and_an_outage_waits_on_disk(tmp_path):
 @pytest.mark.slow
 def test_window_that_moves_over_a_lossy_wan_counts_every_row_once(tmp_path):
     """Moves take about a second here; one is tried while a source is cut off, whatever its outcome."""
-    settings = WAITS | {"optimiser": {"interval_s": 600}}
+    # A busy machine may make the partition so long that the host counts as failed.
+    settings = WAITS | {"optimiser": {"interval_s": 600}, "engine": WAITS["engine"] | {"heal": False}}
     world = NetnsWorld(build(CitiesConfig(), 3, seed=2), tmp_path, NetworkConfig(jitter_ms=0.3, loss=0.03), [settings] * 3, 1)
     try:
         london, new_york, tokyo = world.topology.nodes

@@ -19,7 +19,7 @@ from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.watermarks import WATERMARK_END
 from sbon.wire.authority import TABLE, Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk, SampleAsk
-from sbon.wire.deployment import Begin, End, InputLost, Instantiate, Refeed, Release, Renew, Replaced, Use, User
+from sbon.wire.deployment import Begin, End, InputLost, Instantiate, LeaveOut, Refeed, Release, Renew, Replaced, Use, User
 from sbon.wire.keys import KeysAsk
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import encode
@@ -110,6 +110,7 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
     mine = User(f"{me}.0000001.01", me)
     for instance in list(victim.execution.engine.instances.values()):
         yield from forged_of_operator(instance, me, query, mine)
+        yield LeaveOut(query, instance.id, "ts", WATERMARK_END)
         for incoming in list(instance.inputs.values()):
             link, next_one = incoming.link, incoming.receiver.received + 1
             yield Data(link.id, next_one, 0.0, WATERMARK_END, 0, b"")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon_testbed.exactly_once.story import tell
+from sbon_testbed.exactly_once.story import run_seed
 from tests.examples import seeds
 
 
@@ -13,4 +13,4 @@ from tests.examples import seeds
     ),
 )
 def test_rows_are_those_of_a_run_on_one_node_though_queries_change_their_owners(seed: int) -> None:
-    assert tell(seed, take_over=True).problem == ""
+    assert run_seed(seed, take_over=True).problem == ""

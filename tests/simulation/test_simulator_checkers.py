@@ -13,7 +13,6 @@ from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.membership.members import MemberStatus
-from sbon.query.plan import Begin
 from sbon.supervision import owners
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation
@@ -380,9 +379,9 @@ def test_rows_lost_without_a_word_are_found(
 @pytest.mark.parametrize(
     ("go_on", "found", "problem"),
     [
-        (Continuation(state_until_us=25, begin=Begin("window_start", 30)), [(10, 1), (30, 3)], ""),
-        (Continuation(state_until_us=25, begin=Begin("window_start", 30)), [(10, 1), (20, 2)], "lacks (30, 3)"),
-        (Continuation(state_until_us=25, begin=Begin("window_start", 30)), [(10, 1), (20, 1), (30, 3)], "has rows"),
+        (Continuation(state_until_us=25, whole_us=30), [(10, 1), (30, 3)], ""),
+        (Continuation(state_until_us=25, whole_us=30), [(10, 1), (20, 2)], "lacks (30, 3)"),
+        (Continuation(state_until_us=25, whole_us=30), [(10, 1), (20, 1), (30, 3)], "has rows"),
         (Continuation(), [(10, 1), (20, 2), (30, 3)], ""),
         (Continuation(), [(10, 1), (30, 3)], "its home counts none"),
         (Continuation(is_exact=False), [(10, 1)], ""),

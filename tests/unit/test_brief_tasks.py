@@ -70,7 +70,7 @@ def run(sql: str, until: Callable[[dict[str, str]], bool] = lambda states: not s
     ----------
     until : gets the states of the unfinished operators by their texts; the run ends when it holds
     """
-    world = settled_world(1, seed=1)
+    world = settled_world(1, seed=1, settings={"engine": {"batch_interval_s": 0.05}})
     world.submit(sql.format(**options))
 
     def operators() -> list[dict[str, Any]]:
