@@ -65,7 +65,8 @@ class Player:
         self.agents: list[Process] = []
         self.meaning: dict[str, str] = {}
         self.config = folder / "settings.toml"
-        self.config.write_text("[hosting]\nshare_load_max = 2.0\n")  # operators are shared however busy this machine is
+        # Operators are placed and shared as on an idle machine, however busy this one is.
+        self.config.write_text("[placement]\nload_weight = 0.0\n[hosting]\nshare_load_max = 2.0\n")
         monkeypatch.chdir(folder)
 
     def play(self, command: Command) -> str:
