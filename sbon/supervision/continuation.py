@@ -22,7 +22,7 @@ import msgspec
 
 from sbon.links.link_names import first_name
 from sbon.links.origins import of_part
-from sbon.query.params.kinds import keeps_state
+from sbon.query.params.kinds import Params, keeps_state
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec
 from sbon.supervision.left_out import Stretch, behind, has_told_all, is_exact, stretches
@@ -182,7 +182,7 @@ def continuations(
     found: dict[OperatorId, Continuation] = {}
     uncounted: set[OperatorId] = set()
     """Operators of which nobody knows how many rows they had made, and that do not make them again from the first one on."""
-    repeating = _behind([*zero, *absent_files], specs, links)
+    repeating = _behind([*zero, *absent_files, *(one for one in lost if _generates(specs[one].params))], specs, links)
     for operator, spec in specs.items():
         if operator not in lost:
             continue
@@ -435,7 +435,7 @@ def behind_consumers(
         watermark_us=one.begin(begin_us),
         watermark_out_us=one.watermark_us,
         state_until_us=until_us,
-        repeats_all=isinstance(params, SourceParams) and params.connector == "datagen",
+        repeats_all=_generates(params),
         windows=windows_left_out(params, one.seen_us, until_us, lacking_us),
         begin=stretch.begin if keeps and stretch is not None else None,
     )
@@ -448,6 +448,11 @@ def _behind(some: Collection[OperatorId], specs: Mapping[OperatorId, OperatorSpe
         if any(link.source in found for link in links if link.target == operator):
             found.add(operator)
     return frozenset(found)
+
+
+def _generates(params: Params) -> bool:
+    """Tells whether a source begins again at its first row, whatever it had given."""
+    return isinstance(params, SourceParams) and params.connector == "datagen"
 
 
 def _begins_by_origin(link: LinkSpec, found: Mapping[OperatorId, Continuation]) -> bool:

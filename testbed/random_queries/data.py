@@ -177,6 +177,7 @@ def frame(table: Table) -> pl.DataFrame:
 
 
 def members(row: Row) -> dict[str, Any]:
+    """Returns a row as the members of a JSON object, with times and intervals as text."""
     values = dict(zip(COLUMNS, row, strict=True))
     for name, value in values.items():
         if value is not None and COLUMNS[name] == TIME:

@@ -125,9 +125,10 @@ def test_a_sink_that_is_lost_with_the_window_before_it_skips_nothing(between: tu
     assert all(one.is_exact for one in found.values())
 
 
-def test_a_sink_skips_rows_if_all_come_again():
+@pytest.mark.parametrize("connector", ["file", "datagen"])
+def test_a_sink_skips_rows_if_all_come_again(connector: str):
     specs, links = chain(WINDOW)
-    specs["0"] = OperatorSpec("0", SourceParams("s", "file", (), (), None), (), None, None, "")
+    specs["0"] = OperatorSpec("0", SourceParams("s", connector, (), (), None), (), None, None, "")
     found = continuations(specs, links, {*specs}, {}, {}, {}, begun_at=("2",))
     assert found["2"].fresh == ()
 
