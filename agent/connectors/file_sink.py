@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import os
 import re
 import threading
@@ -34,6 +35,7 @@ import numpy as np
 import polars as pl
 
 from sbon.connectors.interface import Congested, SinkConnector
+from sbon.connectors.rows_in_file import ROWS_MAX, Hashes, RowsInFile, hashes_of, lines_of
 from sbon.errors import ConnectorError
 from sbon.formats.formatting import LineFormat
 from sbon.formats.parquet_structs import StructColumns
@@ -120,7 +122,7 @@ class LineSink:
     def __init__(self, what: str, path: Path, reach: Reach, lines: LineFormat, mode: str) -> None:
         self.dropped_rows = 0
         self._what, self._path, self._reach, self._lines, self._mode = what, path, reach, lines, mode
-        self._name = path.name
+        self._name, self._is_quoted = path.name, lines.kind == "csv"
         self._lock = threading.Lock()
         """Held by `open`, `write`, `finish` and `close`, one at a time."""
         self._folder: Folder | None = None
@@ -134,10 +136,22 @@ class LineSink:
         self._origins = OriginLog(f".{path.name}.origins")
         self._next_of: Key | None = None
         """Input and origin of the next rows; None if the sink has one input, whose rows have no origin."""
-        self.begun_at: int | None = None
+        self._begun_at: int | None = None
         """Size of the file, in bytes, before the first row; None until it is open."""
+        self._found = RowsInFile([])
+        """Rows of the file that are left out when they come again."""
         self.rows_by_origin: dict[Key, int] | None = None
         """After `rows_since`: these rows by input and origin; None if that is not known."""
+
+    @property
+    def begun_at(self) -> int | None:
+        """Byte where the query's rows begin; None until the file is open, and while rows that `match_rows` has found may come again."""
+        return None if self._found.left else self._begun_at
+
+    @property
+    def has_unmatched(self) -> bool:
+        """True if the sink has ended, and rows that `match_rows` has found have not come again."""
+        return self._file is None and self._found.left > 0
 
     def open(self) -> None:
         """Opens or creates the file."""
@@ -173,7 +187,7 @@ class LineSink:
                     if error.errno not in FULL:
                         raise _broken(self._what, self._path, error) from error
             if not self._ahead:
-                self.begun_at = os.fstat(file.fileno()).st_size
+                self._begun_at = os.fstat(file.fileno()).st_size
 
     def rows_since(self, begun_at: int) -> int:
         """Returns the number of rows after byte `begun_at`; removes an incomplete last row, which a crash may leave."""
@@ -182,18 +196,34 @@ class LineSink:
                 return 0
             with told(self._what, self._path, "cannot be read"), self._folder.open(self._name, os.O_RDONLY) as file:
                 file.seek(begun_at)
-                rows, whole = whole_rows(iter(partial(file.read, READ_BYTES), b""), quoted=self._lines.kind == "csv")
+                rows, whole = whole_rows(iter(partial(file.read, READ_BYTES), b""), quoted=self._is_quoted)
                 if begun_at + whole < os.fstat(file.fileno()).st_size:
                     self._file.truncate(begun_at + whole)
                 self.rows_by_origin = self._origins.resume(self._folder, rows)
-            self.begun_at = begun_at
+            self._begun_at = begun_at
             return rows
+
+    def match_rows(self) -> bool:
+        """Leaves out the rows that `rows_since` has counted when they come again, in whatever order. Returns False if they are too many."""
+        with self._lock:
+            if self._folder is None or self._begun_at is None:
+                return False
+            found, rows = [], 0
+            with told(self._what, self._path, "cannot be read"), self._folder.open(self._name, os.O_RDONLY) as file:
+                file.seek(self._begun_at)
+                for lines in lines_of(iter(partial(file.read, READ_BYTES), b""), quoted=self._is_quoted):
+                    rows += len(lines)
+                    if rows > ROWS_MAX:
+                        return False
+                    found.append(hashes_of(lines))
+            self._found = RowsInFile(found)
+            return True
 
     def begin_here(self) -> None:
         """Counts the query's rows from the end of the file on."""
         with self._lock:
             if self._folder is not None and self._file is not None and not self._ahead:
-                self.begun_at, self.rows_by_origin = os.fstat(self._file.fileno()).st_size, None
+                self._begun_at, self.rows_by_origin = os.fstat(self._file.fileno()).st_size, None
                 self._origins.restart(self._folder)
 
     def keep(self) -> None:
@@ -255,11 +285,19 @@ class LineSink:
         with self._lock:
             if self._file is None or self._folder is None:
                 raise ConnectorError(f"{self._what}: {self._path} is closed")
+            known = None
+            if self._found.left:
+                [lines] = lines_of([data], quoted=self._is_quoted)
+                hashes = hashes_of(lines)
+                is_new = self._found.new(hashes)
+                data, rows, known = b"".join(itertools.compress(lines, is_new)), int(is_new.sum()), hashes[~is_new]
             try:
                 if self._next_of is not None:
                     self._origins.note(self._folder, self._next_of, rows)
                 self._append(data)
             except OSError as error:
+                if known is not None:
+                    self._found.put_back(known)
                 raise _broken(self._what, self._path, error) from error
             if self._next_of is not None:
                 self._origins.written(self._next_of, rows)
@@ -354,8 +392,20 @@ class ParquetSink:
         self._next_of: Key | None = None
         self.rows_by_origin: dict[Key, int] | None = None
         """After `rows_since`: these rows by input and origin; None if that is not known."""
-        self.begun_at: int | None = None
+        self._begun_at: int | None = None
         """Number of the first part; None until the folder is open."""
+        self._found = RowsInFile([])
+        """Rows of the parts that are left out when they come again."""
+
+    @property
+    def begun_at(self) -> int | None:
+        """Number of the query's first part; None until the folder is open, and while rows that `match_rows` has found may come again."""
+        return None if self._found.left else self._begun_at
+
+    @property
+    def has_unmatched(self) -> bool:
+        """True if the sink has ended, and rows that `match_rows` has found have not come again."""
+        return self._closed and self._found.left > 0
 
     def open(self) -> None:
         """Opens or creates the folder."""
@@ -376,24 +426,40 @@ class ParquetSink:
                 return
             self._folder = folder
             self._number = max((int(part.removeprefix("part-").removesuffix(".parquet")) for part in parts), default=-1) + 1
-            self.begun_at = self._number
+            self._begun_at = self._number
 
     def rows_since(self, begun_at: int) -> int:
         """Returns the number of rows in the parts from number `begun_at` on; every part is complete."""
         with self._lock, told(self._what, self._path, "cannot be read"):
-            self.begun_at, rows = begun_at, 0
+            self._begun_at, rows = begun_at, 0
             for number in range(begun_at, self._number):
                 with contextlib.suppress(FileNotFoundError):
-                    rows += pl.scan_parquet(self._path / f"part-{number:06}.parquet").select(pl.len()).collect().item()
+                    rows += pl.scan_parquet(self._path_of(number)).select(pl.len()).collect().item()
             if self._folder is not None:
                 self.rows_by_origin = self._origins.resume(self._folder, rows)
             return rows
+
+    def match_rows(self) -> bool:
+        """Leaves out the rows that `rows_since` has counted when they come again, in whatever order. Returns False if they are too many."""
+        with self._lock, told(self._what, self._path, "cannot be read"):
+            if self._begun_at is None:
+                return False
+            found, rows = [], 0
+            for number in range(self._begun_at, self._number):
+                with contextlib.suppress(FileNotFoundError):
+                    part = pl.read_parquet(self._path_of(number))
+                    rows += part.height
+                    if rows > ROWS_MAX:
+                        return False
+                    found.append(_hashes_of_rows(part))
+            self._found = RowsInFile(found)
+            return True
 
     def begin_here(self) -> None:
         """Counts the query's rows from the next part on."""
         with self._lock:
             if self._folder is not None:
-                self.begun_at, self.rows_by_origin = self._number, None
+                self._begun_at, self.rows_by_origin = self._number, None
                 self._origins.restart(self._folder)
 
     def keep(self) -> None:
@@ -409,22 +475,36 @@ class ParquetSink:
         with self._lock:
             if self._folder is None:
                 raise ConnectorError(f"{self._what}: {self._path} is closed")
-            if self._next_of is not None:
-                try:
-                    self._origins.note(self._folder, self._next_of, frame.height)
-                except OSError as error:
-                    raise _broken(self._what, self._path, error) from error
-            part, rows, number = self._part, pl.concat([self._part, self._structs.of(frame)]), self._number
-            while not rows.is_empty():
-                most = self._rows_per_file or max(PART_ROWS, rows.height)
-                part, rows = rows.head(most), rows.slice(most)
-                is_full = part.height >= (self._rows_per_file or PART_ROWS)
-                self._replace(self._folder, part, number, is_full)
-                if is_full:
-                    part, number = part.clear(), number + 1
-            self._part, self._number = part.rechunk(), number
-            if self._next_of is not None:
-                self._origins.written(self._next_of, frame.height)
+            new, known = self._structs.of(frame), None
+            if self._found.left:
+                hashes = _hashes_of_rows(new)
+                is_new = self._found.new(hashes)
+                new, known = new.filter(pl.Series(is_new)), hashes[~is_new]
+            try:
+                self._add(self._folder, new)
+            except OSError as error:
+                if known is not None:
+                    self._found.put_back(known)
+                raise _broken(self._what, self._path, error) from error
+
+    def _add(self, folder: Folder, new: pl.DataFrame) -> None:
+        """Adds rows to the part that is being filled, and to new parts."""
+        if self._next_of is not None:
+            self._origins.note(folder, self._next_of, new.height)
+        part, rows, number = self._part, pl.concat([self._part, new]), self._number
+        while not rows.is_empty():
+            most = self._rows_per_file or max(PART_ROWS, rows.height)
+            part, rows = rows.head(most), rows.slice(most)
+            is_full = part.height >= (self._rows_per_file or PART_ROWS)
+            self._replace(folder, part, number, is_full)
+            if is_full:
+                part, number = part.clear(), number + 1
+        self._part, self._number = part.rechunk(), number
+        if self._next_of is not None:
+            self._origins.written(self._next_of, new.height)
+
+    def _path_of(self, number: int) -> Path:
+        return self._path / f"part-{number:06}.parquet"
 
     def close(self) -> None:
         """Closes the folder; every write was complete."""
@@ -448,6 +528,10 @@ class ParquetSink:
                 while data:
                     data = data[file.write(data) :]
             folder.replace(name, by=unfinished)
-        except OSError as error:
+        except OSError:
             folder.remove(unfinished)
-            raise _broken(self._what, self._path, error) from error
+            raise
+
+
+def _hashes_of_rows(frame: pl.DataFrame) -> Hashes:
+    return frame.hash_rows().to_numpy().view(np.int64) if frame.width else np.zeros(frame.height, np.int64)

@@ -78,12 +78,15 @@ def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[],
         return found
     opened, begun_at, lost = found, taken_up.begun_at, taken_up.lost_rows or 0
     is_fresh, begin_here = bool(taken_up.is_fresh), getattr(instance.sink, "begin_here", lambda: None)
+    match_rows = getattr(instance.sink, "match_rows", None) if taken_up.matches else None
 
     def open_again() -> None:
         opened()
         rows = rows_since(begun_at)
         if is_fresh:
             begin_here()
+        elif match_rows is not None and match_rows():
+            instance.waiting.is_found = True
         else:
             instance.waiting.had_written(rows, lost, getattr(instance.sink, "rows_by_origin", None))
 

@@ -115,7 +115,7 @@ class SourceConnector(Protocol):
 class SinkConnector(Protocol):
     """A physical sink. `write` and `close` are called on an executor thread, never two at once.
 
-    Four attributes and five methods are optional:
+    Five attributes and six methods are optional:
 
     - `open()` is as for a source, and called before the first `write`.
     - `finish()` is called when every row has been written; the sink counts as finished when it returns. It may raise as `write` does.
@@ -127,6 +127,8 @@ class SinkConnector(Protocol):
       sink was made for. Such rows are then never converted to a frame.
     - `begun_at` is a number from which the sink finds, after a crash, where its query began; `rows_since(begun_at)` returns the number of
       rows that are there since then, and is called after `open`. `begin_here()`, called after that, sets `begun_at` to the end.
+      Instead, `match_rows()` makes the sink leave out the rows that are there when they come again, in any order. It returns False if it
+      cannot. `begun_at` is None until all have come; `has_unmatched` is True if the sink has ended before.
     - `next_of(link, origin)` is called before each `write` of a sink that can find its rows again. It gives the input and the origin of the
       rows, as numbers (`sbon.links.origins`); the input is 0 if there is only one. After `rows_since`, `rows_by_origin` has the number of
       rows that are there by input and origin, or None. `keep()` is called before `close` if the sink is to continue when its agent is back.

@@ -124,6 +124,22 @@ class Account:
         done = next((done for done in reversed(self.history) if sink in done.go_on), None)
         return done is not None and done.epoch == epoch and done.go_on[sink].is_fresh
 
+    @property
+    def matching(self) -> frozenset[OperatorId]:
+        """Sinks that have not left out yet all rows that they have found in their files (`Continuation.matches`)."""
+        latest = {operator: go_on.matches for done in self.history for operator, go_on in done.go_on.items()}
+        return frozenset(operator for operator, matches in latest.items() if matches)
+
+    def has_matched(self, sink: OperatorId, epoch: int) -> None:
+        """Records that a sink, made again under `epoch`, has left out all rows that it has found in its file."""
+        for place, done in reversed([*enumerate(self.history)]):
+            go_on = done.go_on.get(sink)
+            if go_on is not None:
+                if go_on.matches and done.epoch == epoch:
+                    found = msgspec.structs.replace(go_on, matches=False)
+                    self.history[place] = msgspec.structs.replace(done, go_on={**done.go_on, sink: found})
+                return
+
     def not_found(self, sink: OperatorId, epoch: int) -> None:
         """Records that a sink, made again under `epoch`, cannot tell which rows of each input and origin its former copy has written."""
         for place, done in reversed([*enumerate(self.history)]):
@@ -309,6 +325,7 @@ class Healing:
         """Records where a sink begins in its file, unless it has opened the file behind rows of former copies that count."""
         if report.begun_at is None or self.plans.is_replanned:
             return
+        self.account.has_matched(report.id, report.epoch)
         if not generation(report.epoch):
             self.begun_at.setdefault(report.id, report.begun_at)
         elif self.account.begins_fresh(report.id, report.epoch) and not self.account.missing.get(report.id):

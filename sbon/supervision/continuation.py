@@ -27,7 +27,7 @@ from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec
 from sbon.supervision.left_out import Stretch, behind, has_told_all, is_exact, stretches
 from sbon.supervision.lost_state import begin_of, newest_answered, newest_taken, watermarks_seen, windows_left_out
-from sbon.supervision.once_more import from_zero, in_another_order, is_table
+from sbon.supervision.once_more import from_zero, gives_same_rows, in_another_order, is_table
 from sbon.supervision.rows_made import Cut, Made, cuts_behind, parts_of, rows_made, several_inputs
 from sbon.types import LinkId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
@@ -76,6 +76,9 @@ class Continuation(msgspec.Struct, frozen=True):
     by_word: bool = False
     """True for a sink that has yet to say whether it has found what its former copy has written of each input and origin. The continuation
     is exact only if it has."""
+    matches: bool = False
+    """True for a sink that gets all its rows once more in another order, and leaves out those that it finds in its file. It does not say
+    where the query's rows begin until it has left all of them out."""
     late_until_us: int | None = None
     """Event time up to which its consumers have gone on without it, in microseconds; None if they have not."""
 
@@ -135,6 +138,8 @@ def continuations(
     positions: Mapping[OperatorId, Made] = {},
     plan_links: Sequence[LinkSpec] | None = None,
     unable: Collection[OperatorId] = (),
+    matching: Collection[OperatorId] = (),
+    late: Collection[OperatorId] = (),
 ) -> dict[OperatorId, Continuation]:
     """Returns from where each lost operator goes on.
 
@@ -151,6 +156,8 @@ def continuations(
     positions : lost sources that begin in the midst of their files, with the rows before that place (`may_begin`)
     plan_links : all links of the query, if `links` are only those of the lost operators
     unable : operators that run on hosts which cannot be told what to leave out
+    matching : sinks that have crashed while they left out rows in another order (`Continuation.matches`)
+    late : operators that have left out late rows
     """
     plan_links = links if plan_links is None else plan_links
     zero = from_zero(specs, links, lost, positions)
@@ -166,7 +173,8 @@ def continuations(
         if of_inputs is not None:
             inputs_made[operator] = of_inputs
     cuts = cuts_behind(specs, links, lost, feeders, inputs_made)
-    finding = frozenset(one for one in begun_at if one in lost)
+    finding = frozenset(one for one in begun_at if one in lost and one not in matching)
+    same = frozenset() if any(missing.values()) else gives_same_rows(specs, links, zero, unordered, late) - shifted
     taken_us = newest_taken(specs, plan_links, lost, feeders, zero)
     answered_us = newest_answered(specs, plan_links, lost, feeders)
     lacks = {one: until_us for one, until_us in lacking.items() if one not in zero}  # who gets all rows again lacks none
@@ -211,6 +219,8 @@ def continuations(
             by_input = by_origin(one, [cut.made for cut in cuts[operator]], (), consumers, missing, cuts, finding)
         if by_input is not None:
             found[operator] = by_input
+        elif operator in begun_at and _comes_again(inputs, found, same, unordered):
+            found[operator] = Continuation(by_word=True, matches=True)
         elif operator in zero and operator not in shifted:
             found[operator] = from_first_row(one, is_ordered=operator not in unordered)
         elif several is not None:
@@ -450,6 +460,21 @@ def _behind(some: Collection[OperatorId], specs: Mapping[OperatorId, OperatorSpe
     return frozenset(found)
 
 
+def _comes_again(
+    inputs: Sequence[LinkSpec], found: Mapping[OperatorId, Continuation], same: Collection[OperatorId], unordered: Collection[OperatorId]
+) -> bool:
+    """Tells whether a lost operator gets all rows of its inputs once more, but in another order.
+
+    Parameters
+    ----------
+    found : from where the operators before it go on
+    same : the operators that give the same rows as before (`gives_same_rows`)
+    """
+    if not all(link.source in same and not found[link.source].rows_out for link in inputs):
+        return False
+    return any(link.source in unordered for link in inputs) or len(inputs) > 1
+
+
 def _generates(params: Params) -> bool:
     """Tells whether a source begins again at its first row, whatever it had given."""
     return isinstance(params, SourceParams) and params.connector == "datagen"
@@ -501,4 +526,6 @@ def taken_up(
     told = TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users, lost or msgspec.UNSET)
     if go_on.fresh:
         told = msgspec.structs.replace(told, is_fresh=True)
+    if go_on.matches:
+        told = msgspec.structs.replace(told, matches=True)
     return told if begins is None else msgspec.structs.replace(told, begins_behind=begins.rows)

@@ -2,10 +2,15 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from sbon.query.params.joined import LookupParams
+from sbon.query.params.rowwise import FunctionParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.supervision.rows_made import ROW_BY_ROW
 from sbon.types import NodeId, OperatorId
+
+BY_ORDER = (FunctionParams, LookupParams)
+"""Operators whose rows depend on the order of their input. Those of all others depend on event times, and on values among equal times."""
 
 
 def from_zero(
@@ -61,6 +66,30 @@ def in_another_order(specs: Iterable[OperatorId], links: Sequence[LinkSpec], zer
     for operator in specs:
         feeding = [link.source for link in links if link.target == operator]
         if operator in zero and (len(feeding) > 1 or not found.isdisjoint(feeding)):
+            found.add(operator)
+    return frozenset(found)
+
+
+def gives_same_rows(
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    zero: Collection[OperatorId],
+    unordered: Collection[OperatorId],
+    late: Collection[OperatorId],
+) -> frozenset[OperatorId]:
+    """Returns the operators that work through their whole input once more and give the same rows as before, perhaps in another order.
+
+    Parameters
+    ----------
+    specs : all operators of the query, upstream first
+    zero, unordered : see `from_zero`, `in_another_order`
+    late : operators that have left out late rows. Which rows are late may depend on the order of the inputs
+    """
+    found: set[OperatorId] = set()
+    for operator, spec in specs.items():
+        feeding = {link.source for link in links if link.target == operator}
+        is_free = not isinstance(spec.params, BY_ORDER) and operator not in late
+        if operator in zero and feeding <= found and (operator not in unordered or is_free):
             found.add(operator)
     return frozenset(found)
 

@@ -109,6 +109,8 @@ class Attempt(msgspec.Struct):
             self.positions,
             picture.links,
             unable,
+            picture.matching,
+            picture.late,
         )
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
@@ -216,7 +218,8 @@ class Attempt(msgspec.Struct):
             return max(0, self.go_on[link.source].rows_out - missing), 0
         joined = picture.joined.get(name, 0)
         is_empty = keeps_state(picture.specs[link.target].params)  # so it needs the rows that its former copy had taken
-        if link.target in self.zero or is_empty or begins_with(self.go_on[link.target], link):
+        begins = begins_with(self.go_on[link.target], link) or self.go_on[link.target].matches
+        if link.target in self.zero or is_empty or begins:
             return 0, joined
         taken = picture.taken.get(name, 0)
         return taken, taken + missing + joined

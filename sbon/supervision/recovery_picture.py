@@ -43,6 +43,10 @@ class Picture(msgspec.Struct, frozen=True):
     """Time since the query began."""
     begun_at: Mapping[OperatorId, int] = {}
     """Places in the files of sinks where the query's rows begin."""
+    matching: frozenset[OperatorId] = frozenset()
+    """Sinks that were still leaving out rows of their files, in another order, by their last reports (`Continuation.matches`)."""
+    late: frozenset[OperatorId] = frozenset()
+    """Operators that have left out late rows, by their last reports."""
     joined: Mapping[LinkId, int] = {}
     """Rows that sources had given before a link of a later plan began, by the link's first name."""
     users: Mapping[OperatorId, tuple[User, ...]] = {}

@@ -73,6 +73,8 @@ class TakenUp(msgspec.Struct, frozen=True):
     """A source begins at the position that its host kept after this many of its rows. Not set: at its first row, or where it can."""
     is_fresh: bool | msgspec.UnsetType = msgspec.UNSET
     """A sink skips no row, whatever is in its file: nobody knows how many of the rows to come are there, or none are."""
+    matches: bool | msgspec.UnsetType = msgspec.UNSET
+    """A sink gets all rows of the query once more in another order, and leaves out those that are in its file."""
 
 
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):

@@ -5,12 +5,13 @@ import msgspec
 from sbon.links.link_names import first_name
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import Begin, LinkSpec
-from sbon.supervision.account import Account, cost_of
+from sbon.supervision.account import Account, Healing, cost_of
 from sbon.supervision.continuation import Continuation, continuations, merged
 from sbon.supervision.generations import GENERATION
 from sbon.supervision.recovery import Recovered
 from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import Renewed
+from sbon.wire.reports import OperatorReport
 from tests.unit.test_continuation import FILE, SINK, answer, chain, spec
 
 WINDOW = WindowParams("ts", 10, 10, (), ())
@@ -147,3 +148,14 @@ def test_a_source_has_been_left_behind_if_its_consumer_began_anew_with_what_that
         known = {**go_on, "u": Continuation(made={first_name(link.id): made})}
         account.begun(Recovered(dict.fromkeys(known, "a"), epoch, (), known, 1, 0.5))
         assert account.has_begun_without(link, [link, onward]) is is_left
+
+
+def test_a_sink_compares_rows_until_it_says_where_its_rows_begin():
+    healing = Healing()
+    healing.begun_at["k"] = 7
+    healing.begun(Recovered({"k": "a"}, GENERATION, (), {"k": Continuation(by_word=True, matches=True)}, 1, 0.5))
+    assert healing.account.matching == {"k"}
+    for epoch, begun_at, is_matching in (GENERATION, None, True), (0, 7, True), (GENERATION, 7, False):
+        healing.heard_begin(OperatorReport("k", "running", "a", epoch=epoch, begun_at=begun_at))
+        assert (healing.account.matching == {"k"}) is is_matching
+    assert healing.begun_at == {"k": 7}

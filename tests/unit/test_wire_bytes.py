@@ -35,7 +35,7 @@ BYTES = {
     "handed": "a7e31a5a8ab4",
     "holdersays": "7ed3efe5669c",
     "inputlost": "647ae972bc8b",
-    "instantiate": "0a073a288891",
+    "instantiate": "c4fef3c20e86",
     "keep": "c54dd226a734",
     "keyinstall": "0022d20c2846",
     "keyremove": "b3f06315d26a",
