@@ -54,7 +54,9 @@ ORIGINS = 3
 """The first version whose batches have the origin of their rows."""
 ORIGINS_PASSED_ON = 4
 """The first version whose operators with one input pass origins on."""
-SPOKEN = Versions(2, 4)
+FULL_FRAMES = 5
+"""The first version whose `OVER` leaves out rows whose frames a crash has cut."""
+SPOKEN = Versions(2, 5)
 """Versions of this release. Numbers end at 14; 15 is reserved for a hello that needs more room."""
 
 

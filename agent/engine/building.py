@@ -6,7 +6,7 @@ import msgspec
 
 from sbon.connectors.interface import SinkConnector
 from sbon.errors import ConnectorError
-from sbon.execution.instance import Instance
+from sbon.execution.instance import Instance, begin_at
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.state.room import StateRoom
 from sbon.watermarks import WATERMARK_MIN
@@ -61,33 +61,7 @@ def build(
         from sbon.operators.registry import build as build_operator
 
         instance.operator = build_operator(params, context.extensions(), room)
+        begin_at(instance.operator, instance.spec, is_whole=True)
         if instance.watermark_us > WATERMARK_MIN:
             for _ in instance.operator.advance_in_steps(instance.watermark_us):
                 pass  # an empty operator gives no rows
-
-
-def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[], None] | None:
-    """Returns the call that opens the files of a source or sink, which may block; None if there is nothing to open.
-
-    A sink that begins again after a crash finds out which rows its earlier copy wrote without acknowledging them, or took without writing
-    them.
-    """
-    found: Callable[[], None] | None = getattr(instance.source or instance.sink, "open", None)
-    rows_since = getattr(instance.sink, "rows_since", None)
-    if found is None or rows_since is None or taken_up is None or taken_up.begun_at is None:
-        return found
-    opened, begun_at, lost = found, taken_up.begun_at, taken_up.lost_rows or 0
-    is_fresh, begin_here = bool(taken_up.is_fresh), getattr(instance.sink, "begin_here", lambda: None)
-    match_rows = getattr(instance.sink, "match_rows", None) if taken_up.matches else None
-
-    def open_again() -> None:
-        opened()
-        rows = rows_since(begun_at)
-        if is_fresh:
-            begin_here()
-        elif match_rows is not None and match_rows():
-            instance.waiting.is_found = True
-        else:
-            instance.waiting.had_written(rows, lost, getattr(instance.sink, "rows_by_origin", None))
-
-    return open_again

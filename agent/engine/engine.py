@@ -14,6 +14,7 @@ from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, Sbon
 from sbon.execution.host_reports import measure_costs
 from sbon.execution.instance import Instance
 from sbon.execution.life import Event, State
+from sbon.execution.opening import opening
 from sbon.migration.handover import export, install
 from sbon.migration.state_copy import Assembly, InputLog
 from sbon.query.params.source import SinkParams, SourceParams
@@ -21,7 +22,7 @@ from sbon.query.plan import OperatorSpec
 from sbon.query.text import describe
 from sbon.wire.authority import query_of
 from sbon.wire.deployment import TakenUp
-from sbon_agent.engine.building import build, load, opening
+from sbon_agent.engine.building import build, load
 from sbon_agent.hosting import EngineParts
 
 if TYPE_CHECKING:

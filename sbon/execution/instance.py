@@ -24,7 +24,7 @@ from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams, MulticastParams, UnionParams
 from sbon.query.params.windowed import AssignParams
-from sbon.query.plan import MissRule, OperatorSpec
+from sbon.query.plan import Begin, MissRule, OperatorSpec
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
@@ -275,3 +275,15 @@ def is_threaded(instance: Instance) -> bool:
 def can_promise(instance: Instance) -> bool:
     """Tells whether the source promises batches that any thread may make (`prefetch`)."""
     return is_threaded(instance) and hasattr(instance.source, "prefetch")
+
+
+def begin_at(operator: "Operator | None", spec: OperatorSpec, *, is_whole: bool) -> None:
+    """Tells an operator from which instant on its answers count, if rows after that depend on it, too.
+
+    Parameters
+    ----------
+    is_whole : True if the operator has no row from before that instant
+    """
+    begins_at = getattr(operator, "begins_at", None)
+    if begins_at is not None and isinstance(spec.begin, Begin):
+        begins_at(spec.begin.us, is_whole=is_whole)

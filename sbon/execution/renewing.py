@@ -10,7 +10,7 @@ import msgspec
 from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input, Output
 from sbon.execution.host_links import Links, Outgoing
-from sbon.execution.instance import Instance
+from sbon.execution.instance import Instance, begin_at
 from sbon.execution.life import State
 from sbon.links.link_names import first_name, renewals
 from sbon.links.origins import of_part
@@ -82,6 +82,7 @@ def leave_out(
     before = instance.spec.begin
     if not isinstance(before, Begin) or before.us < message.us:
         instance.spec = msgspec.structs.replace(instance.spec, begin=Begin(message.column, message.us))
+        begin_at(instance.operator, instance.spec, is_whole=False)
 
 
 def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> Renewed:

@@ -9,7 +9,7 @@ import msgspec
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.execution.ends import Input, Output
-from sbon.execution.instance import Instance, mark_of
+from sbon.execution.instance import Instance, begin_at, mark_of
 from sbon.execution.life import State
 from sbon.execution.reporting import missed_rows
 from sbon.execution.rows import Rows
@@ -128,6 +128,7 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     state = decode_record(data)
     instance = Instance(state.spec, epoch, State.PREPARED)
     instance.operator = operator
+    begin_at(operator, state.spec, is_whole=True)
     if not operator.is_stateless:
         from sbon.operators.sizes import held_bytes
 

@@ -25,6 +25,7 @@ from sbon.operators.snapshots import Parts
 from sbon.query.params.ordered import OverParams
 from sbon.schema import ColumnType
 from sbon.types import IntArray
+from sbon.watermarks import WATERMARK_MIN
 
 FRAME_ROWS = 65_536
 """Frame rows that are aggregated in one step."""
@@ -44,6 +45,8 @@ class Over(PatientOperator[OverParams]):
         self._order: list[str] = []
         self._before: pl.DataFrame | None = None
         """The last rows of each partition that the watermark has passed, in order; columns of the partition and the operands."""
+        self._begins_us = self._begun_us = WATERMARK_MIN
+        """The instants of `begins_at`: the latest, and that from which `_before` has rows."""
 
     @property
     def state_rows(self) -> int:
@@ -56,12 +59,26 @@ class Over(PatientOperator[OverParams]):
         rows = self._waiting.take(self._watermark)
         if rows is None:
             return ()
+        if self._begins_us > WATERMARK_MIN:
+            rows = rows.filter(pl.col(TIME) >= self._begins_us)
         ordered = rows.sort([TIME, *self._partition, *self._order], nulls_last=True, maintain_order=True)
         return self._answered(ordered)
+
+    def begins_at(self, begin_us: int, *, is_whole: bool) -> None:
+        """Leaves out, from now on, rows before an instant, and rows whose frames reach back before it: earlier rows may be missing.
+
+        Parameters
+        ----------
+        is_whole : True if the operator has no row from before that instant
+        """
+        self._begins_us = max(begin_us, self._begins_us)
+        if is_whole:
+            self._begun_us = self._begins_us
 
     def _answered(self, rows: pl.DataFrame) -> Iterator[Sequence[pl.DataFrame]]:
         """Yields the rows, in order, with their aggregates; the last rows of each partition are stored first."""
         new = rows.select_seq(*self._carried(), pl.int_range(pl.len()).alias(_ROW))
+        self._forget_earlier()
         known = new.clear() if self._before is None else self._before.with_columns_seq(pl.lit(-1, pl.Int64).alias(_ROW))
         if self._partition and known.height:
             touched = known.join(new, on=self._partition, how="semi", nulls_equal=True, maintain_order="left")
@@ -82,6 +99,9 @@ class Over(PatientOperator[OverParams]):
         numbers = both[_ROW].to_numpy()
         place_of = np.empty(rows.height, np.int64)
         place_of[numbers[numbers >= 0]] = np.flatnonzero(numbers >= 0)
+        if self._begins_us > WATERMARK_MIN:
+            is_full = place_of - starts[place_of] >= most
+            rows, place_of = rows.filter(pl.Series(is_full)), place_of[is_full]
         step = max(1, FRAME_ROWS // (most + 1))
         for first in range(0, rows.height, step):
             part = rows.slice(first, step)
@@ -121,7 +141,13 @@ class Over(PatientOperator[OverParams]):
         """Returns the columns that are kept for the last rows."""
         return [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
 
+    def _forget_earlier(self) -> None:
+        """Forgets the rows before the instant from which on frames count."""
+        if self._begun_us < self._begins_us:
+            self._before, self._begun_us = None, self._begins_us
+
     def _kept(self) -> dict[str, pl.DataFrame]:
+        self._forget_earlier()
         return {} if self._before is None else {_BEFORE: self._before}
 
     def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:

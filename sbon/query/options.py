@@ -23,7 +23,7 @@ delay_bound : the longest network latency from any source to the sink that the q
     MATERIALIZED VIEW takes it, too, for every query that reads the view
 max_latency : the greatest predicted latency of an answer that the query accepts, such as '500 ms'. It counts from the entry of the answer's
     latest source row to the sink, with waiting, computing and the network; default: none. CREATE MATERIALIZED VIEW takes it, too
-after_crash : treatment of windows, sessions and joins that a crash has taken rows of: 'leave_out', the default, or
+after_crash : treatment of windows, sessions, joins and OVER that a crash has taken rows of: 'leave_out', the default, or
     'incomplete', answered with the rows that came later; `lost` of the query says which. CREATE MATERIALIZED VIEW takes it, too, for every
     query that reads the view and does not say it itself
 on_miss : treatment of rows that would be later than `max_latency`, which must be given: 'finish', the default, processes all of them;

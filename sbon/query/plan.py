@@ -17,15 +17,15 @@ from sbon.message_limits import Amount, Epoch, Few, Link, Operator
 from sbon.query.limits import INSTANCES_MAX, LimitError, check_count, check_share
 from sbon.query.params.joined import JoinParams, WindowJoinParams
 from sbon.query.params.kinds import Params
-from sbon.query.params.ordered import DeduplicateParams, TopParams
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.schema import Schema
 from sbon.types import NodeId, OperatorId, QueryId
 
 LEAVE_OUT, INCOMPLETE = AFTER_CRASH = ("leave_out", "incomplete")
 """Choices for windows, sessions and joins that have lost rows in a crash."""
-OMITTING = WindowParams | SessionParams | TopParams | DeduplicateParams | JoinParams | WindowJoinParams
-"""Operators whose answers need rows of a stretch of event time, with that choice (`omits_begun`)."""
+OMITTING = WindowParams | SessionParams | TopParams | OverParams | DeduplicateParams | JoinParams | WindowJoinParams
+"""Operators whose answers need rows of a stretch of event time, or a number of rows, with that choice (`omits_begun`)."""
 FINISH, DEFER, SHED = ON_MISS = ("finish", "defer", "shed")
 """Choices for rows that would be late."""
 
@@ -52,6 +52,8 @@ class Begin(msgspec.Struct, frozen=True, array_like=True):
     """Output column with an event time."""
     us: int
     """Rows with an earlier event time in that column, in microseconds, are left out."""
+    rows: int = 0
+    """Number of later rows of each key that are left out, too, because their frames (`OVER`) reach back before that time."""
 
 
 class OperatorSpec(msgspec.Struct, frozen=True):

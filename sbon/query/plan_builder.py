@@ -228,7 +228,8 @@ class PlanBuilder:
             case Top(time_column=time, order=order, ties=ties, limit=limit, partition=partition, number=number):
                 params = TopParams(time, order, ties, limit, partition, number, self._omits_begun)
             case Over(time_column=time, partition=partition, ties=ties, preceding=preceding):
-                params = OverParams(time, partition, ties, tuple(aggregate for aggregate, _ in relation.aggregates), preceding)
+                aggregates = tuple(aggregate for aggregate, _ in relation.aggregates)
+                params = OverParams(time, partition, ties, aggregates, preceding, self._omits_begun)
             case Assigned(time_column=time, size_us=size, slide_us=slide, lateness_us=lateness):
                 params = AssignParams(time, size, slide, lateness)
             case Deduplicate(time_column=time, keys=keys, order=order, ties=ties):

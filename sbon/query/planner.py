@@ -128,7 +128,10 @@ def _planning(
         if wishes.after_crash is not None and after_crash(wiring.operators) is None:
             line, column = getattr(statement, "places", {}).get("after_crash", (0, 0))
             raise QueryError(
-                "after_crash, but the query has no windows, no sessions and no joins", line=line, column=column, hint="leave it out"
+                "after_crash, but the query has no windows, sessions, joins or OVER",
+                line=line,
+                column=column,
+                hint="leave it out",
             )
         if wishes.on_miss == DEFER:
             _check_defer(wiring.operators, getattr(statement, "places", {}).get("on_miss", (0, 0)))

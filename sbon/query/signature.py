@@ -96,6 +96,7 @@ def _form(params: Params) -> Any:
             return [
                 [params.time_column, params.partition, params.ties, params.preceding],
                 [_aggregate(aggregate) for aggregate in params.aggregates],
+                *_unless_omitting(params),
             ]
         case SessionParams():
             return [

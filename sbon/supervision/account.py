@@ -8,7 +8,7 @@ import msgspec
 
 from sbon.links.link_names import first_name, renewals
 from sbon.links.origins import of_part
-from sbon.query.plan import LinkSpec
+from sbon.query.plan import Begin, LinkSpec
 from sbon.supervision.continuation import Continuation, begins_with, merged
 from sbon.supervision.generations import generation, next_generation
 from sbon.supervision.plans import Plans
@@ -220,9 +220,9 @@ class Account:
                 lost = sum(go_on.lost_rows.values())
                 if go_on.state_until_us is not None:
                     until, begin = _instant(go_on.state_until_us) or "now", _begin(go_on)
-                    left_out = f"; those that begin before {begin} are left out" if begin is not None else ""
+                    left_out = f"; those that begin before {begin} are left out{_cut(go_on.begin)}" if begin is not None else ""
                     for one, first in sorted(go_on.begin_behind.items()):
-                        left_out += f"; {one} ({text_of(one)}) leaves out those before {_instant(first.us) or 'now'}"
+                        left_out += f"; {one} ({text_of(one)}) leaves out those before {_instant(first.us) or 'now'}{_cut(first)}"
                     found.append(f"{what} and began empty: answers up to {until} lack what it had taken{left_out}")
                 if go_on.late_until_us is not None:
                     until = _instant(go_on.late_until_us) or "now"
@@ -344,6 +344,10 @@ class Healing:
 
 def _begin(go_on: Continuation) -> str | None:
     return None if go_on.begin is None else _instant(go_on.begin.us)
+
+
+def _cut(begin: Begin | None) -> str:
+    return f", and the next {begin.rows:,} rows of each key" if begin is not None and begin.rows else ""
 
 
 def _instant(us: int | None) -> str | None:

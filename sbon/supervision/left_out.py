@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sbon.links.link_names import first_name
 from sbon.query.params.joined import JoinParams, WindowJoinParams
 from sbon.query.params.kinds import Params, keeps_state
-from sbon.query.params.ordered import DeduplicateParams, TopParams
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import MapParams, UnnestParams
 from sbon.query.params.source import SinkParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
@@ -107,6 +107,8 @@ def _stretch(params: Params, until_us: int, whole: Sequence[int], *, is_lost: bo
     out_us = None if later_us is None else min(first.us + later_us, WATERMARK_END)
     # Answers of a join may have their time from either side.
     whole_us = out_us if out_us is not None and isinstance(params, JoinParams) else first.us
+    if first.rows:  # nobody knows when the frames of all keys are full
+        whole_us = WATERMARK_END
     return Stretch(until_us, first, out_us, whole_us, is_known)
 
 
@@ -117,7 +119,7 @@ def _later_by(params: Params) -> int | None:
             return max(0, size_us - slide_us)
         case JoinParams(before_us=before_us, after_us=after_us):
             return max(0, before_us, after_us)
-        case SessionParams():
+        case SessionParams() | OverParams():
             return None
         case _:
             return 0
@@ -133,7 +135,7 @@ def begin(params: Params, until_us: int | None) -> Begin | None:
     Examples
     --------
     >>> begin(WindowParams("ts", 10, 10, (), ()), 35), begin(SessionParams("ts", 10, (), ()), 35)
-    (Begin(column='window_start', us=40), Begin(column='window_start', us=45))
+    (Begin(column='window_start', us=40, rows=0), Begin(column='window_start', us=45, rows=0))
     """
     if until_us is None or not isinstance(params, OMITTING) or not params.omits_begun:
         return None
@@ -144,6 +146,8 @@ def begin(params: Params, until_us: int | None) -> Begin | None:
             column, us = "window_start", until_us + gap_us
         case DeduplicateParams(span_us=gap_us):
             column, us = params.time_column, until_us + gap_us
+        case OverParams(preceding=preceding):
+            return Begin(params.time_column, min(until_us + 1, WATERMARK_END), max(preceding))
         case TopParams():
             column, us = params.time_column, until_us + 1
         case JoinParams():

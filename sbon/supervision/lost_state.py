@@ -193,7 +193,7 @@ def lacks_until(params: Params, newest_us: int) -> int:
     >>> lacks_until(WindowParams("ts", 10, 10, (), ()), 35), lacks_until(AssignParams("ts", 10, 10), 35)
     (35, 45)
     """
-    if isinstance(params, OverParams):  # the rows before a row may be as old as one likes
+    if isinstance(params, OverParams) and not params.omits_begun:  # the rows before a row may be as old as one likes
         return WATERMARK_END
     return min(newest_us + _widens(params), WATERMARK_END)
 

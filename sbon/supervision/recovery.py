@@ -255,6 +255,8 @@ class Recovery:
                 return [Ask(step)]
             if isinstance(step.message, LeaveOut) and isinstance(result, UnsupportedError):
                 self._unable.add(step.message.operator)
+            if isinstance(step.message, Instantiate) and isinstance(result, UnsupportedError):
+                self._unable.add(step.message.spec.id)
             if isinstance(step.message, Instantiate) and step.message.spec.pinned is None:
                 self._excluded.add(step.node)
             return self._fail(f"{step.node}: {result}", now)

@@ -5,7 +5,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from sbon.errors import RemoteProtocolError, UnsupportedError
-from sbon.handshake import ORIGINS, ORIGINS_PASSED_ON
+from sbon.handshake import FULL_FRAMES, ORIGINS, ORIGINS_PASSED_ON
+from sbon.query.params.ordered import OverParams
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk, SampleAsk, Sampled
 from sbon.wire.deployment import Begin, InputLost, Instantiate, LeaveOut, Refeed, Release, Renew, Renewed, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
@@ -107,7 +108,13 @@ def encode(message: Message) -> bytes:
 
 def protocol_of(message: Message) -> int:
     """Returns the least protocol version that an agent must speak to carry out a request; 0: any."""
-    if not isinstance(message, Instantiate):
+    if isinstance(message, LeaveOut):
+        return FULL_FRAMES  # it may be for `OVER`
+    if not isinstance(message, Instantiate | Prepare):
+        return 0
+    if isinstance(message.spec.params, OverParams) and message.spec.begin is not msgspec.UNSET:
+        return FULL_FRAMES
+    if isinstance(message, Prepare):
         return 0
     if any(end.made_by_origin is not None for end in message.inputs):
         return ORIGINS_PASSED_ON

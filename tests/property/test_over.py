@@ -97,6 +97,48 @@ def test_however_it_is_cut_it_gives_the_same_but_for_late_rows(rows: Any, before
     assert made.state_rows <= 4 * max(before)
 
 
+@examples(60)
+@given(ROWS, ROWS, BEFORE, MARKS, st.integers(-22, 22), st.integers(0, 9), st.randoms())
+@example([(0, "a", 1), (1, "a", 2)], [(2, "a", 3), (3, "a", 4), (5, "a", 5), (6, "a", 6), (7, "a", 7)], (1, 1), [6], 3, 9, None)
+@example([(0, "a", 1)], [(1, "a", 3), (2, "a", 4), (3, "a", 5)], (1, 1), [2], 0, 3, None)
+def test_from_an_instant_on_rows_with_a_full_frame_are_given(
+    former: Any, rows: Any, before: Any, marks: Any, begin_us: int, moves_after: int, random: Any
+) -> None:
+    """Rows before the instant may be missing. So each key gets its first answer once as many rows as its frame needs have come since."""
+    made = operator(before)
+    events: list[Event] = batches(rows, 1)
+    for mark in reversed(marks):
+        events.insert(len(events) // 2 if random is None else random.randint(0, len(events)), ("watermark", 0, mark))
+    earlier = [row for row in former if row[0] is not None and row[0] < begin_us]  # what a living operator has from before the crash
+    run(made, [*batches(earlier, 2), ("watermark", 0, begin_us)])
+    made.begins_at(begin_us, is_whole=False)
+    given: list[Any] = []
+    found, promise = list[Any](), begin_us
+    for place, event in enumerate([*events, END]):
+        if place == moves_after:
+            parts, made = made.parts(), operator(before)
+            made.adopt(parts)
+            made.begins_at(begin_us, is_whole=True)
+        if event[0] == "rows":
+            given += [row for row in rows_of([event[2]]) if row[0] is not None and row[0] >= promise]
+        else:
+            promise = max(promise, event[2])
+        found += rows_of(run(made, [event]))
+    wanted, of_key = [], dict.fromkeys([None, *"abc"], 0)
+    for row in twin(given, before):
+        if of_key[row[1]] >= max(before):
+            wanted.append(row)
+        of_key[row[1]] += 1
+    assert found == wanted
+
+
+def test_rows_from_before_the_instant_that_still_wait_are_in_no_frame() -> None:
+    made = operator((1, 1))
+    made.process(0, frame([(1, "a", 1), (3, "a", 3), (4, "a", 4)], "tkv"))
+    made.begins_at(2, is_whole=False)
+    assert rows_of(run(made, [END])) == twin([(3, "a", 3), (4, "a", 4)], (1, 1))[1:]
+
+
 def test_frames_reach_back_over_watermarks() -> None:
     rows = [(time, "ab"[time % 2], time) for time in range(20)]
     made = operator((3, 2))

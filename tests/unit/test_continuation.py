@@ -311,7 +311,21 @@ def test_what_a_state_had_taken_is_known_where_inputs_meet_next_to_it_and_not_fu
 
 def test_answers_over_preceding_rows_may_lack_some_for_ever():
     aggregate = Aggregate("n", "count", None)
-    assert lacks_until(OverParams("ts", (), (), (aggregate,), (3,)), 35) == WATERMARK_END
+    assert lacks_until(OverParams("ts", (), (), (aggregate,), (3,), omits_begun=False), 35) == WATERMARK_END
+    assert lacks_until(OverParams("ts", (), (), (aggregate,), (3,)), 35) == 35
+
+
+def test_rows_over_a_lost_state_are_left_out_until_their_frames_are_full():
+    aggregates = (Aggregate("n", "count", None), Aggregate("m", "count", None))
+    over = spec("o", OverParams("ts", ("k",), (), aggregates, (3, 5)))
+    specs, links = chain(SOURCE, over, FILTER, SINK)
+    consumers, feeders = {links[1].id: answer(links[1], 2, 3, watermark_us=90)}, {links[0].id: answer(links[0], 4, 40, watermark_us=100)}
+    go_on = continuations(specs, links, {"o"}, consumers, feeders, {})["o"]
+    assert (go_on.begin, go_on.is_exact, go_on.whole_us) == (Begin("ts", 101, 5), True, WATERMARK_END)
+    account = Account()
+    account.add(Recovered({"o": "ams"}, 65536, (), {"o": go_on}, 1, 0.5))
+    [sentence] = account.sentences(lambda operator: "rows")
+    assert sentence.endswith("those that begin before 1970-01-01T00:00:00.000101+00:00 are left out, and the next 5 rows of each key")
 
 
 def test_a_state_that_is_lost_together_with_the_filter_before_it_is_said_to_be_lost():
@@ -332,7 +346,9 @@ def test_a_state_that_is_lost_together_with_the_filter_before_it_is_said_to_be_l
         ((spec("v", WINDOW),), {"w", "v"}, True),
         ((spec("v", SessionParams("ts", 10, (), ())),), {"w"}, True),
         ((spec("v", SessionParams("ts", 10, (), ())), spec("z", WINDOW)), {"w"}, False),
-        ((spec("v", OverParams("ts", (), (), (Aggregate("n", "count", None),), (3,))),), {"w"}, False),
+        ((spec("v", OverParams("ts", (), (), (Aggregate("n", "count", None),), (3,))),), {"w"}, True),
+        ((spec("v", OverParams("ts", (), (), (Aggregate("n", "count", None),), (3,))), spec("z", WINDOW)), {"w"}, False),
+        ((spec("v", OverParams("ts", (), (), (Aggregate("n", "count", None),), (3,), omits_begun=False)),), {"w"}, False),
         ((spec("v", WindowParams("ts", 10, 10, (), (), omits_begun=False)),), {"w"}, False),
         ((), {"w"}, True),
         ((), {"w", "k"}, True),

@@ -116,7 +116,10 @@ def test_a_view_says_it_for_queries_that_do_not() -> None:
         (sink(WINDOW, -2), "instances is '-2', expected a whole number from 1 to 64"),
         (sink(WINDOW, "'many'"), "instances is 'many', expected a whole number from 1 to 64"),
         (sink(WINDOW, "1, after_crash = 'often'"), "after_crash is 'often', expected leave_out or incomplete"),
-        (sink("SELECT k FROM s", "1, after_crash = 'incomplete'"), "after_crash, but the query has no windows, no sessions and no joins"),
+        (
+            sink("SELECT k FROM s", "1, after_crash = 'incomplete'"),
+            "after_crash, but the query has no windows, sessions, joins or OVER",
+        ),
         (sink("SELECT k FROM s", 2), "2 instances, but no operator of the query has keys by which its rows can be dealt"),
         (sink(WINDOW.replace(", k", ""), 2), "2 instances, but no operator of the query has keys by which its rows can be dealt"),
         (

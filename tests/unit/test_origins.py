@@ -9,7 +9,7 @@ from sbon.engine.task_accounting import TaskAccounting
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance, mark_of
 from sbon.execution.life import State
-from sbon.handshake import ORIGINS, ORIGINS_PASSED_ON
+from sbon.handshake import FULL_FRAMES, ORIGINS, ORIGINS_PASSED_ON
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.frames import Data, LinkFrameReader, LinkFrameWriter
@@ -17,13 +17,16 @@ from sbon.links.link_names import link_id
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.expression import Column
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.ordered import OverParams
 from sbon.query.params.rowwise import FunctionParams, MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams
-from sbon.query.plan import LinkSpec, OperatorSpec, Part
+from sbon.query.plan import Begin, LinkSpec, OperatorSpec, Part
 from sbon.supervision.continuation import continuations
-from sbon.wire.deployment import End, Instantiate, Renewed, User
+from sbon.wire.deployment import End, Instantiate, LeaveOut, Renewed, User
 from sbon.wire.messages import protocol_of
+from sbon.wire.migration import Prepare
 
 CONFIG = LinkConfig()
 
@@ -257,6 +260,15 @@ def test_only_agents_that_know_origins_make_an_operator_that_skips_rows_by_origi
     assert protocol_of(message) == (ORIGINS if skips else 0)
     behind = msgspec.structs.replace(message, inputs=(End(OUT, "a", (), made_by_origin=()),))
     assert protocol_of(behind) == ORIGINS_PASSED_ON
+
+
+def test_only_agents_that_know_full_frames_make_aggregates_over_rows_that_a_crash_has_cut() -> None:
+    over = spec("u", OverParams("ts", (), (), (Aggregate("n", "count", None),), (3,)))
+    for begin, protocol in (msgspec.UNSET, 0), (Begin("ts", 7, 3), FULL_FRAMES):
+        made = msgspec.structs.replace(over, begin=begin)
+        assert protocol_of(Instantiate(made, (), (), User("q", "home"))) == protocol
+        assert protocol_of(Prepare(made, 1, "home")) == protocol
+    assert protocol_of(LeaveOut("q", "u", "ts", 7)) == FULL_FRAMES
 
 
 def test_a_file_does_not_give_again_what_a_link_has_lost_before() -> None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 
 from sbon.errors import LocalProtocolError
@@ -12,7 +13,9 @@ from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.link_replacement import refeed
+from sbon.execution.opening import opening
 from sbon.execution.renewing import leave_out, renew
+from sbon.extensions import Extensions
 from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
@@ -21,6 +24,10 @@ from sbon.links.frames import Data
 from sbon.links.link_names import link_id
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
+from sbon.migration.handover import export, install
+from sbon.operators.over import Over
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.ordered import OverParams
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams
 from sbon.query.params.windowed import WindowParams
@@ -30,7 +37,7 @@ from sbon.schema import ColumnType, Field
 from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import End, LeaveOut, Refeed, Renew, Renewed, TakenUp, User
 from sbon_agent.connectors.file_sink import LineSink, whole_rows
-from sbon_agent.engine.building import opening
+from sbon_agent.engine.building import build
 
 LINK = LinkSpec(link_id("q.1", "q.2", 0), "q.1", "q.2", 0, 1.0, 1.0)
 
@@ -262,3 +269,26 @@ def test_a_sink_that_is_to_take_all_rows_counts_them_from_the_end_of_its_file(tm
     sink.close()
     assert (incoming.written.rows, instance.waiting.lost_rows, sink.begun_at) == (0, 0, len("v\n1\n2\n3\n"))
     assert path.read_text() == "v\n1\n2\n3\n", "the row that a crash has cut off is gone"
+
+
+@pytest.mark.parametrize("way", ["told while it runs", "made again", "moved"])
+def test_aggregates_over_rows_are_told_from_which_instant_on_frames_count(way: str):
+    columns = (Field("ts", ColumnType.TIME), Field("n", ColumnType.INT))
+    params = OverParams("ts", (), (), (Aggregate("n", "count", None),), (1,))
+    instance = Instance(OperatorSpec("q.2", params, columns, "ts", None, ""), 0, State.RUNNING)
+    if way == "told while it runs":
+        instance.operator = Over(params)
+        leave_out("here", {"q.2": instance}, lambda operator, lost: True, LeaveOut(query="q", operator="q.2", column="ts", us=5))
+    else:
+        instance.spec = msgspec.structs.replace(instance.spec, begin=Begin("ts", 5, 1))
+    if way == "made again":
+        context: Any = SimpleNamespace(extensions=Extensions)
+        build(instance, context, lambda *_: None)
+    elif way == "moved":
+        instance.operator = Over(params)
+        instance = install(Over(params), export(instance)(), 1, LinkConfig())
+    made = instance.operator
+    assert made is not None
+    made.process(0, pl.DataFrame({"ts": pl.Series([4, 5, 6, 7]).cast(pl.Datetime("us"))}))
+    answers = pl.concat([frame for frames in made.advance_in_steps(WATERMARK_END) for frame in frames])
+    assert answers.select(pl.col("ts").cast(pl.Int64), "n").rows() == [(6, 2), (7, 2)]

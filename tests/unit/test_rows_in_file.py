@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sbon.connectors.interface import Congested
 from sbon.connectors.rows_in_file import RowsInFile, lines_of
 from sbon.execution.instance import Instance
+from sbon.execution.opening import opening
 from sbon.formats.formatting import LineFormat
 from sbon.query.params.source import SinkParams
 from sbon.query.plan import OperatorSpec
@@ -22,7 +23,6 @@ from sbon.schema import ColumnType, Field
 from sbon.wire.deployment import TakenUp
 from sbon_agent.connectors import file_sink
 from sbon_agent.connectors.file_sink import LineSink, ParquetSink
-from sbon_agent.engine.building import opening
 
 SCHEMA = (Field("v", ColumnType.INT), Field("t", ColumnType.TEXT))
 KINDS = ["csv", "ndjson", "parquet"]

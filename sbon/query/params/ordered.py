@@ -54,6 +54,8 @@ class OverParams(msgspec.Struct, frozen=True, tag="over"):
     aggregates: tuple[Aggregate, ...]
     preceding: tuple[int, ...]
     """For each aggregate, the number of rows before the current row in its frame."""
+    omits_begun: bool = True
+    """After a crash, rows whose frames may lack rows are left out; False: the operator answers with the rows that come."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.partition) + len(self.ties))
