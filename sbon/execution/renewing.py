@@ -124,6 +124,7 @@ def _up_to(instance: Instance, known_us: int | None) -> int:
 
 
 def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[Instance, int], None], message: Renew) -> Renewed:
+    ahead_us = instance.watermark_us if _is_ahead(instance, incoming) else WATERMARK_MIN
     if incoming.link.id != message.end.link.id or incoming.node != message.end.node:
         link = msgspec.structs.replace(incoming.link, id=message.end.link.id, source=message.end.link.source)
         is_behind = message.end.after > incoming.receiver.received  # the source was away when this operator was made again
@@ -149,7 +150,7 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
         watermark_us=incoming.watermark_taken_us,
         origins=incoming.origins_taken,
         is_whole=incoming.is_whole,
-        ahead_us=instance.watermark_us if _is_ahead(instance, incoming) else WATERMARK_MIN,
+        ahead_us=ahead_us,
     )
 
 

@@ -1,6 +1,6 @@
 """Counts what crashes have cost a query: missing rows, and states that began empty. The query's record holds the account."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from sbon.links.origins import of_part
 from sbon.query.plan import Begin, LinkSpec
 from sbon.supervision.continuation import Continuation, begins_with, merged
 from sbon.supervision.generations import generation, next_generation
+from sbon.supervision.left_out import Stretch
 from sbon.supervision.plans import Plans
 from sbon.supervision.recovery import Recovered
 from sbon.types import LinkId, NodeId, OperatorId
@@ -150,17 +151,33 @@ class Account:
                 self.history[place] = msgspec.structs.replace(done, go_on={**done.go_on, sink: found})
                 return
 
-    def lacks(self, operator: OperatorId, until_us: int) -> None:
-        """Records that an operator which began empty lacks rows up to `until_us`, because one of its feeders was away."""
+    def lacks(self, operator: OperatorId, lacking: Mapping[OperatorId, Stretch], *, ahead_us: int, is_told: bool) -> None:
+        """Records that an operator which began empty lacks rows, because one of its feeders was away.
+
+        Parameters
+        ----------
+        lacking : the stretches of the operator, and of all behind it
+        ahead_us : the event time up to which it had given answers when its feeder was back
+        is_told : False if operators do not know what to leave out
+        """
         for place, done in reversed([*enumerate(self.history)]):
             if operator in done.go_on:
-                known = done.go_on[operator]
+                known, stretch = done.go_on[operator], lacking[operator]
+                until_us = WATERMARK_END if stretch.until_us is None else stretch.until_us
                 if known.state_until_us is not None and known.state_until_us >= until_us:
                     return
-                # It is at work already, so none of these answers are left out.
-                self.is_exact = False
-                go_on = {**done.go_on, operator: msgspec.structs.replace(known, state_until_us=until_us, is_exact=False)}
-                self.history[place] = msgspec.structs.replace(done, go_on=go_on)
+                is_exact = is_told and ahead_us <= known.watermark_us and all(one.is_known for one in lacking.values())
+                self.is_exact = self.is_exact and is_exact
+                found = msgspec.structs.replace(
+                    known,
+                    state_until_us=until_us,
+                    is_exact=known.is_exact and is_exact,
+                    begin=stretch.begin,
+                    begin_behind={one: found.begin for one, found in lacking.items() if one != operator and found.begin is not None},
+                    whole_us=max(one.whole_us for one in lacking.values()),
+                    windows=None,
+                )
+                self.history[place] = msgspec.structs.replace(done, go_on={**done.go_on, operator: found})
                 return
 
     def has_begun_without(self, link: LinkSpec, links: Iterable[LinkSpec]) -> bool:

@@ -13,29 +13,42 @@ recovery.
 A new link gets an id that no other link gets, whoever replaces the link or recovers its ends.
 """
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
-from sbon.errors import SbonError
+from sbon.errors import SbonError, UnsupportedError
 from sbon.links.link_names import renewed
 from sbon.query.params.kinds import keeps_state
 from sbon.query.plan import LinkSpec
 from sbon.supervision.generations import generation
 from sbon.supervision.health import Condition
-from sbon.supervision.lost_state import Ahead, ahead_of, lacks_until, newest_given
+from sbon.supervision.left_out import Stretch, stretches
+from sbon.supervision.lost_state import Ahead, ahead_of, newest_given
 from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.rows_made import made_up_to, parts_of
 from sbon.supervision.unmade import ended as note_ended
 from sbon.supervision.unmade import ended_links
 from sbon.types import LinkId, OperatorId, QueryId
-from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
-from sbon.wire.deployment import End, Refeed, Renew, Renewed, Use, User
+from sbon.watermarks import WATERMARK_MIN
+from sbon.wire.deployment import End, LeaveOut, Refeed, Renew, Renewed, Use, User
 from sbon.wire.messages import Message
 from sbon.wire.requests import Messages
 
 ROUNDS = 2
 """Successive rounds of reports that must show a link broken: the reports of one round may be from different instants."""
+
+
+class Told(Protocol):
+    """Goes on when operators have been told what to leave out."""
+
+    def __call__(self, *, is_told: bool) -> None:
+        """Parameters
+        ----------
+        is_told : False if a host of an earlier release does not understand that
+        """
 
 
 class Refeeding:
@@ -120,22 +133,53 @@ class Refeeding:
                     made=made,
                     origins=result.origins,
                 )
-                taken = partial(self._rejoined, record, old, new, result, made)
-                self._directory.request(target, Renew(query=record.id, end=end, gives=False), taken)
+                lacking = _lacking(record, old, result)
+
+                def told(*, is_told: bool) -> None:
+                    taken = partial(self._rejoined, record, old, new, made, lacking, is_told)
+                    self._directory.request(target, Renew(query=record.id, end=end, gives=False), taken)
+
+                self._leave_out(record, lacking, told)
 
         self._directory.request(source, gives, given)
 
+    def _leave_out(self, record: QueryRecord, lacking: Mapping[OperatorId, Stretch], then: Told) -> None:
+        """Tells operators to leave out answers that lack rows, before these can be given, and then calls `then`. Does not call it if one
+        cannot be told now: the next round of reports begins once more."""
+        begins = {one: stretch.begin for one, stretch in lacking.items() if stretch.begin is not None}
+        waiting, old = [*begins], list[OperatorId]()
+
+        def told(operator: OperatorId, result: Message | SbonError) -> None:
+            if isinstance(result, UnsupportedError):
+                old.append(operator)
+            elif isinstance(result, SbonError):
+                return
+            waiting.remove(operator)
+            if not waiting:
+                then(is_told=not old)
+
+        if not begins:
+            then(is_told=True)
+        for operator, begin in begins.items():
+            message = LeaveOut(query=record.id, operator=operator, column=begin.column, us=begin.us)
+            self._directory.request(record.nodes[operator], message, partial(told, operator))
+
     def _rejoined(
-        self, record: QueryRecord, old: LinkSpec, new: LinkSpec, given: Renewed, made: tuple[int, ...] | None, result: Message | SbonError
+        self,
+        record: QueryRecord,
+        old: LinkSpec,
+        new: LinkSpec,
+        made: tuple[int, ...] | None,
+        lacking: Mapping[OperatorId, Stretch],
+        is_told: bool,
+        result: Message | SbonError,
     ) -> None:
         if isinstance(result, Renewed):
             account = record.health.healing.account
             account.rejoined(old, made, [link for link in record.links if link.source == old.target])
             record.links = tuple(new if link.id == old.id else link for link in record.links)
-            spec, inputs = record.specs.get(old.target), len([link for link in record.links if link.target == old.source])
-            newest_us = newest_given(given, ahead_of(record.specs, record.links).get(old.source, Ahead(0, False)), inputs)
-            if newest_us != WATERMARK_MIN and spec is not None and keeps_state(spec.params):
-                account.lacks(old.target, WATERMARK_END if newest_us is None else lacks_until(spec.params, newest_us))
+            if lacking:
+                account.lacks(old.target, lacking, ahead_us=result.ahead_us, is_told=is_told)
             self._seen.pop((record.id, old.id), None)
 
     def _refeed(self, record: QueryRecord, old: LinkSpec, *, is_over: bool = False) -> None:
@@ -173,6 +217,27 @@ class Refeeding:
         self._directory.request(
             source, Use(operator=old.source, user=User(record.id, record.owner, None, record.plan.max_latency_ms)), used
         )
+
+
+def _lacking(record: QueryRecord, link: LinkSpec, given: Renewed) -> dict[OperatorId, Stretch]:
+    """Returns the stretch of an operator with state that was made again while one of its sources was away, and those of the operators
+    behind it; empty if its former copy had taken nothing of that source.
+
+    Parameters
+    ----------
+    link : from the source to the operator
+    given : the source's answer
+    """
+    target = link.target
+    if target not in record.specs or not keeps_state(record.specs[target].params):
+        return {}
+    inputs = len([one for one in record.links if one.target == link.source])
+    newest_us = newest_given(given, ahead_of(record.specs, record.links).get(link.source, Ahead(0, False)), inputs)
+    if newest_us == WATERMARK_MIN:
+        return {}
+    taken, none = {target: newest_us}, {target: WATERMARK_MIN}  # it has given no answer that needs rows of this source
+    lacking = {one: until_us for one, until_us in record.health.healing.account.lacking.items() if one == target}
+    return stretches(record.specs, record.links, {target}, taken, none, lacking, {})
 
 
 def _all_before(record: QueryRecord, operator: OperatorId) -> frozenset[OperatorId]:

@@ -18,6 +18,7 @@ from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec, Part
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation, continuations
+from sbon.supervision.left_out import Stretch
 from sbon.supervision.lost_state import Ahead, ahead_of, lacks_until, newest_given, windows_left_out
 from sbon.supervision.once_more import from_zero
 from sbon.supervision.recovery import Recovered
@@ -258,7 +259,7 @@ def test_what_an_operator_lacks_of_a_source_that_was_away_is_said_as_soon_as_it_
     account.add(Recovered({"w": "ams"}, 65536, (), go_on, 1, 0.5))
     account.add(Recovered({"other": "ams"}, 65536, (), {"other": Continuation()}, 1, 0.5))
     for until_us, told in ((7_000_000, "1970-01-01T00:00:07+00:00"), (3_000_000, "1970-01-01T00:00:07+00:00")):
-        account.lacks("w", until_us)
+        account.lacks("w", {"w": Stretch(until_us, None, until_us, until_us, True)}, ahead_us=0, is_told=True)
         assert account.told(lambda operator: "window")[0]["operators"][0]["state_lost_until"] == told
     assert account.told(lambda operator: "window")[1]["operators"][0]["state_lost_until"] is None
 

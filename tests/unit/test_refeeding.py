@@ -1,25 +1,32 @@
 """The replacement of a query's broken links: the names that the new ones get. The test answers the messages."""
 
+import itertools
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from sbon.errors import LinkError, SbonError
+from sbon.errors import LinkError, SbonError, UnsupportedError
 from sbon.links.link_names import link_id
 from sbon.query.params.rowwise import MapParams
-from sbon.query.params.source import SinkParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.supervision.account import Account
+from sbon.supervision.continuation import Continuation
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.generations import generation
 from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.recovery import Recovered
 from sbon.supervision.refeeding import ROUNDS, Refeeding
 from sbon.types import NodeId
-from sbon.wire.deployment import Refeed, Renew
+from sbon.watermarks import WATERMARK_MIN
+from sbon.wire.deployment import LeaveOut, Refeed, Renew, Renewed
 from sbon.wire.messages import Done, Message
 from sbon.wire.reports import OperatorReport
 
 QUERY = "ams.t.1"
+GENERATION = 65_536
 MAP, SINK = f"{QUERY}.0", f"{QUERY}.1"
 SPECS = (OperatorSpec(MAP, MapParams(None, None), (), None, None, ""), OperatorSpec(SINK, SinkParams("k", "file", ()), (), None, "nyc", ""))
 LINK = LinkSpec(link_id(MAP, SINK, 0), MAP, SINK, 0, 1.0, 1.0)
@@ -30,13 +37,15 @@ class Services:
 
     def __init__(self, answers: list[Message | SbonError]) -> None:
         self.me: NodeId = "ams"
-        self.asked: list[Refeed | Renew] = []
+        self.asked: list[Refeed | Renew | LeaveOut] = []
         self._answers = answers
+        self.given: list[Message | SbonError] = []
 
     def request(self, node: NodeId, message: Message, done: Callable[[Message | SbonError], None], timeout_s: float = 0.0) -> None:
-        assert isinstance(message, Refeed | Renew)
+        assert isinstance(message, Refeed | Renew | LeaveOut)
         self.asked.append(message)
-        done(self._answers.pop(0))
+        self.given.append(self._answers.pop(0))
+        done(self.given[-1])
 
     def tell(self, node: NodeId, message: Message) -> None:
         """Does nothing."""
@@ -55,7 +64,7 @@ def test_a_replacement_that_is_repeated_has_the_same_name_and_no_attempt_of_a_re
     refeeding = Refeeding(services)
     for _ in range(ROUNDS + 1):
         refeeding.look(one, 0.0)
-    names = {message.end.link.id for message in services.asked}
+    names = {message.end.link.id for message in services.asked if not isinstance(message, LeaveOut)}
     assert (len(services.asked), len(names)) == (4, 1)
     assert [link.id for link in one.links] == [*names]
     assert f"{LINK.id}+{generation(one.health.healing.begins_anew())}" not in names
@@ -66,7 +75,9 @@ def test_a_replacement_goes_on_though_one_end_has_the_new_name_by_now():
     refeeding = Refeeding(services)
     for _ in range(ROUNDS):
         refeeding.look(one, 0.0)
-    new = services.asked[-1].end.link.id
+    last = services.asked[-1]
+    assert isinstance(last, Refeed)
+    new = last.end.link.id
     one.reported(OperatorReport(MAP, "running", "fra", links=((new, 0, 0, 0.0, 0.0),)))
     refeeding.look(one, 0.0)
     assert [type(message) for message in services.asked] == [Refeed] * 4
@@ -112,7 +123,9 @@ def test_a_link_from_an_operator_that_nobody_makes_again_ends_and_its_rows_are_c
     one.node_failed("fra")
     one.reported(OperatorReport(FIRST, "missing", "fra"))
     assert not one.health.is_degraded, "the operator is not needed any more"
-    assert services.asked[-1].end.link == one.links[0]
+    last = services.asked[-1]
+    assert isinstance(last, Refeed)
+    assert last.end.link == one.links[0]
 
 
 def test_a_link_that_has_ended_ends_once_more_when_its_target_has_begun_anew():
@@ -143,3 +156,57 @@ def test_a_source_that_was_left_behind_with_two_operators_is_made_again(monkeypa
     Refeeding(services).look(one, 0.0)
     assert services.asked == []
     assert one.health.healing.turned == {MAP}
+
+
+FILE, WINDOW = f"{QUERY}.0", f"{QUERY}.1"
+WINDOWS = (
+    OperatorSpec(FILE, SourceParams("s", "file", (), (), None), (), "ts", "fra", ""),
+    OperatorSpec(WINDOW, WindowParams("ts", 10, 10, (), ()), (), "window_start", None, ""),
+    OperatorSpec(f"{QUERY}.2", WindowParams("window_start", 20, 20, (), ()), (), "window_start", None, ""),
+    OperatorSpec(f"{QUERY}.3", SinkParams("k", "file", ()), (), None, "nyc", ""),
+)
+CHAIN = tuple(LinkSpec(link_id(a.id, b.id, 0), a.id, b.id, 0, 1.0, 1.0) for a, b in itertools.pairwise(WINDOWS))
+
+
+def begun_without_its_source() -> QueryRecord:
+    """Returns a query whose window was made again while its source was away."""
+    nodes = {spec.id: spec.pinned or "osl" for spec in WINDOWS}
+    one = QueryRecord(Plan(QUERY, "k", "", WINDOWS, CHAIN), Deployed(WINDOWS, CHAIN, nodes), "ams", 0.0)
+    go_on = {WINDOW: Continuation(watermark_us=20)}
+    one.health.healing.account.add(Recovered({WINDOW: "osl"}, GENERATION, (), go_on, 1, 0.5))
+    anew = msgspec.structs.replace(CHAIN[0], id=f"{CHAIN[0].id}+1")
+    one.links = (anew, *CHAIN[1:])
+    one.reported(OperatorReport(FILE, "running", "fra", links=((CHAIN[0].id, 0, 0, 0.0, 0.0),)))
+    one.reported(OperatorReport(WINDOW, "running", "osl", epoch=GENERATION, received=((anew.id, 0),)))
+    return one
+
+
+SENT, NOTHING = Renewed(CHAIN[0], 4, 40, 35, sent_us=35), Renewed(CHAIN[0], 0, 0, WATERMARK_MIN, sent_us=WATERMARK_MIN)
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_exact", "left_out"),
+    [
+        ([SENT, Done(), Done(), Renewed(CHAIN[0], 4, 40, 0)], True, 40),
+        ([SENT, Done(), UnsupportedError("old"), Renewed(CHAIN[0], 4, 40, 0)], False, 40),
+        ([SENT, Done(), Done(), Renewed(CHAIN[0], 4, 40, 0, ahead_us=30)], False, 40),
+        ([SENT, Done(), LinkError("silent")], True, None),
+        ([NOTHING, Renewed(CHAIN[0], 0, 0, 0)], True, None),
+    ],
+    ids=["told", "an old host", "gone on without it", "not told yet", "nothing lacks"],
+)
+def test_a_window_that_began_without_its_source_is_told_what_to_leave_out_before_the_source_goes_on(
+    answers: list[Message | SbonError], is_exact: bool, left_out: int | None
+):
+    services, one = Services(answers), begun_without_its_source()
+    count = len(answers)
+    Refeeding(services).look(one, 0.0)
+    assert not answers
+    assert len(services.asked) == count
+    told = [(message.operator, message.us) for message in services.asked if isinstance(message, LeaveOut)]
+    assert told == ([(WINDOW, 40), (f"{QUERY}.2", 60)] if count > 2 else [])
+    account = one.health.healing.account
+    begin = account.history[0].go_on[WINDOW].begin
+    assert (account.is_exact, begin and begin.us) == (is_exact, left_out)
+    takes = [message for message in services.asked if isinstance(message, Renew) and not message.gives]
+    assert bool(takes) is not any(isinstance(answer, LinkError) for answer in [*services.given])
