@@ -156,7 +156,7 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
 
 def _is_ahead(instance: Instance, incoming: Input) -> bool:
     """Tells whether an operator with state has gone on without an input whose source was away for long, so that rows from it are late."""
-    return keeps_state(instance.spec.params) and instance.watermark_us > incoming.watermark_taken_us
+    return keeps_state(instance.spec.params) and instance.watermark_us > max(incoming.watermark_taken_us, incoming.origin.began_us)
 
 
 def _goes_on(instance: Instance, incoming: Input, made: tuple[int, ...] | None) -> int | None:
@@ -248,6 +248,8 @@ def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
     params = instance.spec.params
     if keeps_state(params):
         instance.watermark_us = taken_up.watermark_us
+        for incoming in instance.inputs.values():
+            incoming.origin.began_us = taken_up.watermark_us
     elif isinstance(params, SinkParams):
         instance.watermark_us = instance.watermark_in_us
 

@@ -18,6 +18,7 @@ from sbon.links.batch import Batch
 from sbon.links.link_names import first_name
 from sbon.links.row_times import RowTimes
 from sbon.types import LinkId
+from sbon.watermarks import WATERMARK_MIN
 
 if TYPE_CHECKING:
     from sbon.query.plan import LinkSpec
@@ -125,13 +126,15 @@ class InputRows:
         True if a sink notes the origins of the rows that it writes.
     times
         Watermarks that the rows of processed batches had been made for.
+    began_us
+        Watermark at which the operator began, empty, after a crash, before any batch of the input.
 
     Parameters
     ----------
     is_first : False if batches have come that are not known
     """
 
-    __slots__ = ("is_noted", "made", "made_by_origin", "made_of_all", "number", "taken", "times")
+    __slots__ = ("began_us", "is_noted", "made", "made_by_origin", "made_of_all", "number", "taken", "times")
 
     def __init__(self, *, is_first: bool = True) -> None:
         self.number = 0
@@ -141,6 +144,7 @@ class InputRows:
         self.is_noted = False
         self.taken: tuple[int, ...] | None = ()
         self.times = RowTimes(is_first=is_first)
+        self.began_us = WATERMARK_MIN
 
     def of(self, origin: int) -> int:
         """Returns the origin of the rows that a stateless operator makes of a batch with this origin (0: unknown) on this input."""

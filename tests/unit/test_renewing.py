@@ -14,7 +14,7 @@ from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.link_replacement import refeed
 from sbon.execution.opening import opening
-from sbon.execution.renewing import leave_out, renew
+from sbon.execution.renewing import begin_anew, leave_out, renew
 from sbon.extensions import Extensions
 from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
@@ -34,7 +34,7 @@ from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec
 from sbon.reach import Reach
 from sbon.schema import ColumnType, Field
-from sbon.watermarks import WATERMARK_END
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import End, LeaveOut, Refeed, Renew, Renewed, TakenUp, User
 from sbon_agent.connectors.file_sink import LineSink, whole_rows
 from sbon_agent.engine.building import build
@@ -292,3 +292,17 @@ def test_aggregates_over_rows_are_told_from_which_instant_on_frames_count(way: s
     made.process(0, pl.DataFrame({"ts": pl.Series([4, 5, 6, 7]).cast(pl.Datetime("us"))}))
     answers = pl.concat([frame for frames in made.advance_in_steps(WATERMARK_END) for frame in frames])
     assert answers.select(pl.col("ts").cast(pl.Int64), "n").rows() == [(6, 2), (7, 2)]
+
+
+@pytest.mark.parametrize(("watermark_us", "ahead_us"), [(50, WATERMARK_MIN), (60, 60)])
+def test_an_operator_is_ahead_of_an_input_only_if_it_has_gone_on_since_it_began(watermark_us: int, ahead_us: int):
+    instance = Instance(OperatorSpec("q.2", WindowParams("ts", 10, 10, (), ()), (), None, None, ""), 0, State.RUNNING)
+    incoming = instance.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig()))
+    begin_anew(instance, TakenUp(65_536, watermark_us=50))
+    instance.watermark_us = watermark_us
+    ends: Ends[Instance, Input, Output] = Ends(10)
+    ends.add_taking(instance, incoming)
+    flow: Any = SimpleNamespace(ends=ends, drop_input=ends.drop_taking)
+    new = msgspec.structs.replace(LINK, id=f"{LINK.id}+1")
+    message = Renew(query="q", end=End(new, "b", (), 0), gives=False)
+    assert renew("here", flow, lambda operator, lost: True, lambda instance, us: None, message).ahead_us == ahead_us
