@@ -19,7 +19,7 @@ from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.migration.snapshot import HeldBatch, InputRecord, OutputRecord, Record, decode_record, encode_record
 from sbon.query.plan import LinkSpec
-from sbon.types import LinkId
+from sbon.types import LinkId, OperatorId
 from sbon.wire.costs import OperatorCosts
 
 if TYPE_CHECKING:
@@ -57,6 +57,35 @@ def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tu
         missed=missed_rows(instance),
     )
     return encode_record(state)
+
+
+def note_progress(instance: Instance, instances: Mapping[OperatorId, Instance]) -> None:
+    """Notes, for the links between a paused operator and others on this host, how many rows the target has made of all batches dropped.
+
+    A link within a host drops batches that are processed but not safe, as a crash would take both ends. Once one end has left, a crash of
+    the target's host takes rows made of these batches; their number is known then.
+
+    Parameters
+    ----------
+    instances : all operators on this host
+    """
+    for output in instance.outputs.values():
+        target = instances.get(output.link.target)
+        if target is not None:
+            _note(output, target)
+    for incoming in instance.inputs.values():
+        source = instances.get(incoming.link.source)
+        if source is not None and incoming.link.id in source.outputs:
+            _note(source.outputs[incoming.link.id], instance)
+
+
+def _note(output: Output, target: Instance) -> None:
+    incoming = target.inputs.get(output.link.id)
+    if not target.passes or incoming is None:
+        return
+    mark = mark_of(target, incoming)
+    if mark.sequence > output.made[0]:
+        output.made, output.behind, output.by_origin = (mark.sequence, mark.made), mark.parts, mark.by_origin
 
 
 def _input_state(incoming: Input) -> InputRecord:

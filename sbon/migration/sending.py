@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sbon.errors import LinkError, SbonError
 from sbon.migration import copy
 from sbon.migration.copy import Copy
+from sbon.migration.handover import note_progress
 from sbon.migration.parts import Parts
 from sbon.migration.pieces import Piece
 from sbon.migration.snapshot import Rest, Writer
@@ -101,7 +102,9 @@ class Sending:
                 chunk = StateChunk(self._operator, self._epoch, piece.index, piece.last, piece.data, urgent)
                 self._parts.directory.request(self._there, chunk, partial(self._answered, piece), self._parts.config.timeout_s)
             case copy.Export():
-                engine.snapshot(operators.known(self._operator), self._exported)
+                known = operators.known(self._operator)
+                note_progress(known, operators.instances)
+                engine.snapshot(known, self._exported)
             case copy.EndLog():
                 if (instance := operators.instances.get(self._operator)) is not None:
                     engine.end_log(instance)

@@ -41,7 +41,13 @@ class World:
             budget=SimpleNamespace(arriving_bytes=lambda params: 10**9),
         )
         self.has_room = True
-        self.operators = Recorder(me=me, instances={}, room=self.room, known=lambda operator: operator, activate=lambda operator: operator)
+        self.operators = Recorder(
+            me=me,
+            instances={},
+            room=self.room,
+            known=lambda operator: self.operators.instances[operator],
+            activate=lambda operator: operator,
+        )
         self.flow = Recorder(ends=SimpleNamespace(place=lambda operator: None))
         self.gone: dict[str, MemberStatus] = {}
         self.parts = Parts(self.host, self.directory, self.engine, self.operators, self.flow, CONFIG, self.gone.get)

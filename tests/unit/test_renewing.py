@@ -24,7 +24,7 @@ from sbon.links.frames import Data
 from sbon.links.link_names import link_id
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
-from sbon.migration.handover import export, install
+from sbon.migration.handover import export, install, note_progress
 from sbon.operators.over import Over
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.ordered import OverParams
@@ -306,3 +306,22 @@ def test_an_operator_is_ahead_of_an_input_only_if_it_has_gone_on_since_it_began(
     new = msgspec.structs.replace(LINK, id=f"{LINK.id}+1")
     message = Renew(query="q", end=End(new, "b", (), 0), gives=False)
     assert renew("here", flow, lambda operator, lost: True, lambda instance, us: None, message).ahead_us == ahead_us
+
+
+@pytest.mark.parametrize("leaves", ["source", "target"])
+@pytest.mark.parametrize(("params", "made"), [(MapParams(None, None), 30), (WindowParams("ts", 10, 10, (), ()), 11)])
+def test_an_end_that_leaves_a_host_knows_what_its_neighbour_there_has_made_of_batches_that_are_dropped(
+    leaves: str, params: MapParams | WindowParams, made: int
+):
+    """A link within a host drops batches that are processed and not safe."""
+    source = Instance(OperatorSpec("q.1", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
+    target = Instance(OperatorSpec("q.2", params, (), None, None, ""), 0, State.RUNNING)
+    output = source.outputs[LINK.id] = Output(LINK, "here", 0, (), LinkSender(LINK.id, LinkConfig()), set())
+    target.inputs[LINK.id] = Input(LINK, "here", (), LinkReceiver(LINK.id, LinkConfig(), 9, 90))
+    output.made, target.figures.rows_out = (7, 11), 30
+    others = {one.id: one for one in (source, target)}
+    note_progress(source if leaves == "source" else target, others)
+    assert output.made == ((9, made) if made == 30 else (7, 11))
+    output.made = (12, 40)
+    note_progress(source, others)
+    assert output.made == (12, 40), "a later count stays"
