@@ -63,6 +63,7 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
         users=tuple(msgspec.structs.replace(user, delay_slack_ms=None) for user in instance.users.told()),
         begun_at=getattr(instance.sink, "begun_at", None),
         lost_rows=instance.waiting.lost_rows or msgspec.UNSET,
+        untimed_rows=(instance.operator.untimed_rows if instance.operator is not None else 0) or msgspec.UNSET,
         is_found=(instance.waiting.is_found and not getattr(instance.sink, "has_unmatched", False)) or msgspec.UNSET,
         misfits=() if instance.misfits is None else instance.misfits.told(KINDS_REPORTED_MAX),
         latency=figures.latency(),

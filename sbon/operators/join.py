@@ -63,8 +63,10 @@ class IntervalJoin(TwoSidedJoin[Side]):
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Pairs new rows of one side with the other side's rows, then keeps them."""
         side = self._side_of(port, frame)
-        rows = in_time(computed(frame, side.prepared), TIME, max(self._watermark, WATERMARK_MIN))
+        prepared = computed(frame, side.prepared)
+        rows = in_time(prepared, TIME, max(self._watermark, WATERMARK_MIN))
         self.late_rows += frame.height - rows.height
+        self.untimed_rows += prepared[TIME].null_count()
         if not side.outer:
             rows = without_null(rows, self._keys)
         if rows.is_empty():

@@ -29,6 +29,9 @@ class Operator(abc.ABC):
     late_rows: int = 0
     """Rows that came behind the watermark and were dropped, since the operator was created; part of the snapshot."""
 
+    untimed_rows: int = 0
+    """Rows among them that had no event time, as far as known: counted since the operator came to this host."""
+
     misfits: Misfits | None = None
     """Rows that the operator could not use, and why, since it came to this host; None for a kind of operator that uses all rows."""
 

@@ -69,8 +69,10 @@ class PatientOperator(Operator, Generic[P]):
             self._begin(frame)
         elif frame.schema != self._input.schema:
             raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
-        rows = in_time(computed(frame, self._prepared), self._time, self._passed(self._watermark))
+        prepared = computed(frame, self._prepared)
+        rows = in_time(prepared, self._time, self._passed(self._watermark))
         self.late_rows += frame.height - rows.height
+        self.untimed_rows += prepared[self._time].null_count()
         self._waiting.add(rows)
         return ()
 

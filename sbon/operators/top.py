@@ -139,6 +139,7 @@ class Top(Operator):
             time = pl.col(self._params.time_column).cast(pl.Int64)
             rows = frame.filter(((time >= self._watermark) & (time < WATERMARK_END)).fill_null(False))
             self.late_rows += frame.height - rows.height
+            self.untimed_rows += times.null_count()
             frame = rows
         if not frame.is_empty():
             self._pending.append(frame)

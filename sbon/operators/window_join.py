@@ -54,8 +54,10 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Keeps rows until their windows close."""
         side = self._side_of(port, frame)
-        rows = in_time(computed(frame, side.prepared), side.time, max(WATERMARK_MIN, self._open_from(self._watermark)))
+        prepared = computed(frame, side.prepared)
+        rows = in_time(prepared, side.time, max(WATERMARK_MIN, self._open_from(self._watermark)))
         self.late_rows += frame.height - rows.height
+        self.untimed_rows += prepared[side.time].null_count()
         if port == 1 or not self._outer:
             rows = without_null(rows, side.keys)
         if not rows.is_empty():

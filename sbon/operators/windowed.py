@@ -156,6 +156,7 @@ class Windowed(Operator):
         time = pl.col(TIME)
         kept = rows.filter(((time >= below) & (time < WATERMARK_END)).fill_null(False))
         self.late_rows += rows.height - kept.height
+        self.untimed_rows += times.null_count()
         return kept
 
     def parts(self) -> Parts:

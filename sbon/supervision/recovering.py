@@ -143,7 +143,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         lacking=record.health.healing.account.lacking,
         begun_at=record.health.healing.begun_at,
         matching=record.health.healing.account.matching,
-        late=frozenset(operator for operator, report in record.reports.items() if report.late_rows),
+        late=frozenset(operator for operator, report in record.reports.items() if report.late_rows > (report.untimed_rows or 0)),
         joined=record.health.healing.plans.joined,
         users=record.health.healing.others,
         seconds=now - record.health.healing.began_s,

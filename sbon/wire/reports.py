@@ -109,6 +109,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Position in a sink's file where the query's rows begin; None for other operators."""
     lost_rows: Count | msgspec.UnsetType = msgspec.UNSET
     """Rows that former copies of a sink had taken but not written when their hosts crashed."""
+    untimed_rows: Count | msgspec.UnsetType = msgspec.UNSET
+    """Rows among `late_rows` that had no event time, as far as known."""
     is_found: bool | msgspec.UnsetType = msgspec.UNSET
     """True for a sink that has found which rows of each input and origin its former copies have written."""
     misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()

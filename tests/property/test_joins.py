@@ -42,7 +42,7 @@ def interleaved(left: list[Any], right: list[Any], order: list[tuple[int, int]])
 def test_pairs_are_those_of_the_twin_however_batches_interleave(left: Any, right: Any, bounds: tuple[int, int], order: Any):
     join = IntervalJoin(params(*bounds))
     assert sorted(rows_of(run(join, interleaved(left, right, order))), key=repr) == join_twin(left, right, *bounds)
-    assert join.late_rows == sum(row[0] is None for row in (*left, *right))
+    assert join.untimed_rows == join.late_rows == sum(row[0] is None for row in (*left, *right))
 
 
 @examples(60)

@@ -74,7 +74,7 @@ def test_every_row_has_the_aggregates_of_the_twin(rows: Any, before: Any, size: 
         made = operator(before, ("k",) if by_key else ())
         found = rows_of(run(made, [*batches(rows, size), END]))
     assert found == twin(rows, before, by_key=by_key)
-    assert made.late_rows == sum(row[0] is None for row in rows)
+    assert made.untimed_rows == made.late_rows == sum(row[0] is None for row in rows)
 
 
 @examples(60)

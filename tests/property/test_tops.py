@@ -63,7 +63,7 @@ def test_answers_are_those_of_the_twin_however_rows_are_cut_and_mixed(
     found = rows_of(run(one, [*batches(rows, "tkf", cuts), ("watermark", 0, WATERMARK_END)]))
     assert found == twin(rows, order, limit)
     assert repr(rows_of(run(other, [*batches(mixed, "tkf", []), ("watermark", 0, WATERMARK_END)]))) == repr(found)
-    assert one.late_rows == sum(row[0] is None for row in rows)
+    assert one.untimed_rows == one.late_rows == sum(row[0] is None for row in rows)
     assert one.state_rows == 0
 
 

@@ -85,7 +85,7 @@ def test_answers_are_those_of_the_twin_however_batches_interleave(limits: Any) -
         found = rows_of(run(joins[0], [*interleaved(left, right, order), END]))
         assert sorted(found, key=repr) == twin(left, right, window, outer=outer, strict=strict)
         assert [row[0] for row in found] == sorted(row[0] for row in found)
-        assert joins[0].late_rows == sum(row[0] is None for row in (*left, *right))
+        assert joins[0].untimed_rows == joins[0].late_rows == sum(row[0] is None for row in (*left, *right))
         assert joins[0].state_rows == 0
         limits(False)
         assert rows_of(run(joins[1], [*interleaved(left, right, other), END])) == found

@@ -109,3 +109,12 @@ def test_what_had_finished_of_a_dropped_query_is_made_again_with_what_it_fed() -
     assert picture_of(record, alive, 1.0).lost == frozenset()
     record.node_failed("osl")
     assert picture_of(record, alive, 1.0).lost == {SOURCE, MAP}
+
+
+def test_rows_without_an_event_time_are_not_late_in_another_order() -> None:
+    record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"}), "ams", 0.0)
+    record.reported(OperatorReport(MAP, "running", "osl", late_rows=3, untimed_rows=3))
+    assert picture_of(record, frozenset(), 1.0).late == frozenset()
+    record.reported(OperatorReport(MAP, "running", "osl", late_rows=4, untimed_rows=3))
+    record.reported(OperatorReport(SINK, "running", "nyc", late_rows=1))
+    assert picture_of(record, frozenset(), 1.0).late == {MAP, SINK}

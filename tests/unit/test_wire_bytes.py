@@ -46,7 +46,7 @@ BYTES = {
     "lock": "ba0fa487a74f",
     "moved": "bb801489e82d",
     "nolink": "92ba4b54e54c",
-    "operators": "b89d0b6a6738",
+    "operators": "15398b485c3c",
     "operators?": "fe4110fc3acd",
     "orphanended": "813f6cc830b0",
     "outcome": "cc480248acb3",
