@@ -141,14 +141,18 @@ def newest_answered(
     """Returns an event time, in microseconds, that no answer has exceeded of those that each lost operator may have given, whatever its
     consumers say; None if nobody knows, `WATERMARK_MIN` if there was no answer.
 
-    An answer of an operator with state needs rows of all its inputs: a join pairs them, others wait for the watermark of each.
+    An answer of an operator with state needs rows of all its inputs: a join pairs them, others wait for the watermark of each. So one known
+    input suffices, also one of a union before the operator. A row of the union itself may be of any input.
     """
     ahead = ahead_of(specs, links)
     found: dict[OperatorId, int | None] = {}
+    marks: dict[OperatorId, int | None] = {}
+    """For each lost operator, an event time that its watermark has not exceeded."""
     for operator, spec in specs.items():
         if operator not in lost:
             continue
         arrived: dict[object, list[int | None]] = {}
+        waited: list[int | None] = []
         for link in [link for link in links if link.target == operator]:
             answer = feeders.get(first_name(link.id))
             newest: int | None = None
@@ -157,12 +161,20 @@ def newest_answered(
             elif answer is not None:
                 inputs_there = len([one for one in links if one.target == link.source])
                 newest = newest_given(answer, ahead.get(link.source, Ahead(0, False)), inputs_there, has_arrived=True)
-            apart = link.port if isinstance(spec.params, JoinParams) else link.id if keeps_state(spec.params) else None
-            arrived.setdefault(apart, []).append(newest)
-        known = [max(one for one in group if one is not None) for group in arrived.values() if None not in group]
-        least = min(known, default=None)
-        found[operator] = least if least is None or least <= WATERMARK_MIN else min(least + _widens(spec.params), WATERMARK_END)
+            waited.append(marks.get(link.source) if link.source in lost else newest)
+            arrived.setdefault(link.port if isinstance(spec.params, JoinParams) else None, []).append(newest)
+        least = min((one for one in waited if one is not None), default=None)
+        marks[operator] = _later(least, spec.params)
+        if isinstance(spec.params, JoinParams) or not keeps_state(spec.params):
+            known = [max(one for one in group if one is not None) for group in arrived.values() if None not in group]
+            least = min(known, default=None)
+        found[operator] = _later(least, spec.params)
     return found
+
+
+def _later(us: int | None, params: Params) -> int | None:
+    """Returns an event time that no answer exceeds whose rows and watermark do not exceed `us`."""
+    return us if us is None or us <= WATERMARK_MIN else min(us + _widens(params), WATERMARK_END)
 
 
 def newest_given(answer: Renewed, ahead: Ahead, inputs: int, *, has_arrived: bool = False) -> int | None:

@@ -19,7 +19,7 @@ from sbon.query.plan import Begin, LinkSpec, OperatorSpec, Part
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation, continuations
 from sbon.supervision.left_out import Stretch
-from sbon.supervision.lost_state import Ahead, ahead_of, lacks_until, newest_given, windows_left_out
+from sbon.supervision.lost_state import Ahead, ahead_of, lacks_until, newest_answered, newest_given, windows_left_out
 from sbon.supervision.once_more import from_zero
 from sbon.supervision.recovery import Recovered
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
@@ -427,3 +427,19 @@ def test_a_sink_that_still_compares_rows_cannot_count_them():
     for matching, is_exact in ((), True), (("k",), False):
         found = continuations(specs, links, {"f", "k"}, {}, {links[0].id: answer(links[0], 1, 9, made=5)}, {}, {"k"}, matching=matching)
         assert found["f"].is_exact is is_exact
+
+
+@pytest.mark.parametrize(
+    ("known", "answered"),
+    [("st", {"u": 60, "w": 30}), ("s", {"u": None, "w": 60}), ("t", {"u": None, "w": 30}), ("", {"u": None, "w": None})],
+)
+def test_a_window_behind_a_union_has_answered_at_most_what_the_input_that_is_furthest_behind_allows(
+    known: str, answered: dict[str, object]
+):
+    """The union itself may have given rows of either input."""
+    union, plain = spec("u", UnionParams()), SourceParams("s", "tcp", (), (), None)
+    specs = {one.id: one for one in (spec("s", plain), spec("t", plain), union, spec("w", WINDOW))}
+    links = [LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ("su", "tu", "uw")]
+    sent = {"s": 60, "t": 30}
+    feeders = {link.id: answer(link, 1, 9, watermark_us=5, sent_us=sent[link.source]) for link in links[:2] if link.source in known}
+    assert newest_answered(specs, links, {"u", "w"}, feeders) == answered
