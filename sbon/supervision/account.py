@@ -180,6 +180,10 @@ class Account:
                 self.history[place] = msgspec.structs.replace(done, go_on={**done.go_on, operator: found})
                 return
 
+    def made_with(self, operator: OperatorId) -> frozenset[OperatorId]:
+        """Returns the operators that were made again together with an operator, the last time; none if it never was."""
+        return frozenset(next((done.go_on for done in reversed(self.history) if operator in done.go_on), ()))
+
     def has_begun_without(self, link: LinkSpec, links: Iterable[LinkSpec]) -> bool:
         """Tells whether the target of a link was made again together with one of its consumers while the source was away. Both then expect
         all rows of the source once more.

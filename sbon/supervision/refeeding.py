@@ -15,18 +15,18 @@ A new link gets an id that no other link gets, whoever replaces the link or reco
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from sbon.errors import SbonError, UnsupportedError
-from sbon.links.link_names import renewed
+from sbon.links.link_names import first_name, renewed
 from sbon.query.params.kinds import keeps_state
 from sbon.query.plan import LinkSpec
 from sbon.supervision.generations import generation
 from sbon.supervision.health import Condition
-from sbon.supervision.left_out import Stretch, stretches
-from sbon.supervision.lost_state import Ahead, ahead_of, newest_given
+from sbon.supervision.left_out import Stretch, behind, stretches
+from sbon.supervision.lost_state import newest_taken
 from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.rows_made import made_up_to, parts_of
 from sbon.supervision.unmade import ended as note_ended
@@ -41,11 +41,22 @@ ROUNDS = 2
 """Successive rounds of reports that must show a link broken: the reports of one round may be from different instants."""
 
 
+class Lacking(NamedTuple):
+    """The stretches of operators that were made again while one of their sources was away, and of those behind them."""
+
+    states: tuple[OperatorId, ...]
+    """The operators with state that were made again together, and that lack rows."""
+    stretches: Mapping[OperatorId, Stretch]
+    """The stretches of these, and of all operators behind them."""
+
+
 class Told(Protocol):
     """Goes on when operators have been told what to leave out."""
 
     def __call__(self, *, is_told: bool) -> None:
-        """Parameters
+        """Goes on.
+
+        Parameters
         ----------
         is_told : False if a host of an earlier release does not understand that
         """
@@ -143,10 +154,10 @@ class Refeeding:
 
         self._directory.request(source, gives, given)
 
-    def _leave_out(self, record: QueryRecord, lacking: Mapping[OperatorId, Stretch], then: Told) -> None:
+    def _leave_out(self, record: QueryRecord, lacking: Lacking, then: Told) -> None:
         """Tells operators to leave out answers that lack rows, before these can be given, and then calls `then`. Does not call it if one
         cannot be told now: the next round of reports begins once more."""
-        begins = {one: stretch.begin for one, stretch in lacking.items() if stretch.begin is not None}
+        begins = {one: stretch.begin for one, stretch in lacking.stretches.items() if stretch.begin is not None}
         waiting, old = [*begins], list[OperatorId]()
 
         def told(operator: OperatorId, result: Message | SbonError) -> None:
@@ -170,7 +181,7 @@ class Refeeding:
         old: LinkSpec,
         new: LinkSpec,
         made: tuple[int, ...] | None,
-        lacking: Mapping[OperatorId, Stretch],
+        lacking: Lacking,
         is_told: bool,
         result: Message | SbonError,
     ) -> None:
@@ -178,8 +189,9 @@ class Refeeding:
             account = record.health.healing.account
             account.rejoined(old, made, [link for link in record.links if link.source == old.target])
             record.links = tuple(new if link.id == old.id else link for link in record.links)
-            if lacking:
-                account.lacks(old.target, lacking, ahead_us=result.ahead_us, is_told=is_told)
+            for state in lacking.states:
+                there = {one: lacking.stretches[one] for one in behind([state], record.links) if one in lacking.stretches}
+                account.lacks(state, there, ahead_us=result.ahead_us, is_told=is_told)
             self._seen.pop((record.id, old.id), None)
 
     def _refeed(self, record: QueryRecord, old: LinkSpec, *, is_over: bool = False) -> None:
@@ -219,25 +231,21 @@ class Refeeding:
         )
 
 
-def _lacking(record: QueryRecord, link: LinkSpec, given: Renewed) -> dict[OperatorId, Stretch]:
-    """Returns the stretch of an operator with state that was made again while one of its sources was away, and those of the operators
-    behind it; empty if its former copy had taken nothing of that source.
+def _lacking(record: QueryRecord, link: LinkSpec, given: Renewed) -> Lacking:
+    """Returns what is lacking because the former copy of an operator, or of operators behind it, had taken rows of a source that was away.
 
     Parameters
     ----------
     link : from the source to the operator
     given : the source's answer
     """
-    target = link.target
-    if target not in record.specs or not keeps_state(record.specs[target].params):
-        return {}
-    inputs = len([one for one in record.links if one.target == link.source])
-    newest_us = newest_given(given, ahead_of(record.specs, record.links).get(link.source, Ahead(0, False)), inputs)
-    if newest_us == WATERMARK_MIN:
-        return {}
-    taken, none = {target: newest_us}, {target: WATERMARK_MIN}  # it has given no answer that needs rows of this source
-    lacking = {one: until_us for one, until_us in record.health.healing.account.lacking.items() if one == target}
-    return stretches(record.specs, record.links, {target}, taken, none, lacking, {})
+    account = record.health.healing.account
+    made = account.made_with(link.target).intersection(behind([link.target], record.links)) & record.specs.keys()
+    taken = newest_taken(record.specs, record.links, made, {first_name(link.id): given}, ())
+    states = tuple([one for one in made if keeps_state(record.specs[one].params) and taken[one] != WATERMARK_MIN])
+    none = dict.fromkeys(states, WATERMARK_MIN)  # they have given no answer that needs rows of this source
+    lacking = {one: until_us for one, until_us in account.lacking.items() if one in states}
+    return Lacking(states, stretches(record.specs, record.links, states, taken, none, lacking, {}))
 
 
 def _all_before(record: QueryRecord, operator: OperatorId) -> frozenset[OperatorId]:

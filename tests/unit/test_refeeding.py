@@ -11,7 +11,7 @@ from sbon.links.link_names import link_id
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.windowed import WindowParams
-from sbon.query.plan import LinkSpec, OperatorSpec, Plan
+from sbon.query.plan import Begin, LinkSpec, OperatorSpec, Plan
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.deployment import Deployed
@@ -179,6 +179,29 @@ def begun_without_its_source() -> QueryRecord:
     one.reported(OperatorReport(FILE, "running", "fra", links=((CHAIN[0].id, 0, 0, 0.0, 0.0),)))
     one.reported(OperatorReport(WINDOW, "running", "osl", epoch=GENERATION, received=((anew.id, 0),)))
     return one
+
+
+def test_a_window_behind_an_operator_that_began_without_its_source_learns_what_it_lacks_too():
+    """Both were made again together; the operator between them keeps nothing itself."""
+    between = OperatorSpec(f"{QUERY}.9", MapParams(None, None), (), "ts", None, "")
+    specs = (WINDOWS[0], between, *WINDOWS[1:])
+    links = tuple(LinkSpec(link_id(a.id, b.id, 0), a.id, b.id, 0, 1.0, 1.0) for a, b in itertools.pairwise(specs))
+    nodes = {spec.id: spec.pinned or "osl" for spec in specs}
+    one = QueryRecord(Plan(QUERY, "k", "", specs, links), Deployed(specs, links, nodes), "ams", 0.0)
+    go_on = {WINDOW: Continuation(watermark_us=20), between.id: Continuation()}
+    one.health.healing.account.add(Recovered(dict.fromkeys(go_on, "osl"), GENERATION, (), go_on, 1, 0.5))
+    anew = msgspec.structs.replace(links[0], id=f"{links[0].id}+1")
+    one.links = (anew, *links[1:])
+    one.reported(OperatorReport(FILE, "running", "fra", links=((links[0].id, 0, 0, 0.0, 0.0),)))
+    one.reported(OperatorReport(between.id, "running", "osl", epoch=GENERATION, received=((anew.id, 0),)))
+    services = Services([Renewed(links[0], 4, 40, 35, sent_us=35), Done(), Done(), Renewed(links[0], 4, 40, 0)])
+    Refeeding(services).look(one, 0.0)
+    assert [(message.operator, message.us) for message in services.asked if isinstance(message, LeaveOut)] == [
+        (WINDOW, 40),
+        (f"{QUERY}.2", 60),
+    ]
+    account = one.health.healing.account
+    assert (account.is_exact, account.history[0].go_on[WINDOW].begin) == (True, Begin("window_start", 40))
 
 
 SENT, NOTHING = Renewed(CHAIN[0], 4, 40, 35, sent_us=35), Renewed(CHAIN[0], 0, 0, WATERMARK_MIN, sent_us=WATERMARK_MIN)
