@@ -463,7 +463,7 @@ def _behind(some: Collection[OperatorId], specs: Mapping[OperatorId, OperatorSpe
 def _comes_again(
     inputs: Sequence[LinkSpec], found: Mapping[OperatorId, Continuation], same: Collection[OperatorId], unordered: Collection[OperatorId]
 ) -> bool:
-    """Tells whether a lost operator gets all rows of its inputs once more, but in another order.
+    """Tells whether a lost operator gets all rows of its inputs once more, in another order, and without their origins.
 
     Parameters
     ----------
@@ -472,7 +472,7 @@ def _comes_again(
     """
     if not all(link.source in same and not found[link.source].rows_out for link in inputs):
         return False
-    return any(link.source in unordered for link in inputs) or len(inputs) > 1
+    return any(link.source in unordered and found[link.source].given(link) is None for link in inputs)
 
 
 def _generates(params: Params) -> bool:
