@@ -159,11 +159,76 @@ def continuations(
     matching : sinks that have crashed while they left out rows in another order (`Continuation.matches`)
     late : operators that have left out late rows
     """
-    plan_links = links if plan_links is None else plan_links
+    crash = Crash(specs, links, lost, consumers, feeders, missing, begun_at, links if plan_links is None else plan_links)
+    facts = _facts(crash, lacking, absent_files, positions, unable, matching, late)
+    found: dict[OperatorId, Continuation] = {}
+    for operator in specs:
+        if operator in lost:
+            one = _lost_one(crash, facts, operator, joined)
+            found[operator] = _adjusted(crash, facts, one, _continuation(crash, facts, one, found))
+    return found
+
+
+class Crash(NamedTuple):
+    """The lost operators, and what their neighbours say; see `continuations`."""
+
+    specs: Mapping[OperatorId, OperatorSpec]
+    links: Sequence[LinkSpec]
+    lost: Collection[OperatorId]
+    consumers: Mapping[LinkId, Renewed]
+    feeders: Mapping[LinkId, Renewed]
+    missing: Mapping[LinkId, int]
+    begun_at: Collection[OperatorId]
+    plan_links: Sequence[LinkSpec]
+
+
+class Facts(NamedTuple):
+    """Conclusions about the query as a whole, before one operator is looked at after the other."""
+
+    zero: frozenset[OperatorId]
+    """Operators that work through their whole input once more."""
+    unordered: frozenset[OperatorId]
+    """Those of them that may give their rows in another order."""
+    same: frozenset[OperatorId]
+    """Those of `zero` that give the same rows as before, in whatever order; empty if rows count as lost."""
+    shifted: frozenset[OperatorId]
+    """Operators whose rows differ from before, because a state lacks rows."""
+    repeating: frozenset[OperatorId]
+    """Operators behind a source that gives its rows again."""
+    seen_us: Mapping[OperatorId, int]
+    counts: Mapping[OperatorId, Made]
+    """Rows made by operators that work row by row."""
+    inputs_made: Mapping[OperatorId, Mapping[LinkId, Made | None]]
+    """Rows made of each input, of operators with several inputs."""
+    cuts: Mapping[OperatorId, Sequence[Cut]]
+    finding: frozenset[OperatorId]
+    """Sinks that can count what their former copies have written."""
+    lacks: Mapping[OperatorId, int]
+    """Event times up to which states lack rows because of earlier crashes."""
+    stretched: Mapping[OperatorId, Stretch]
+    into_state: frozenset[OperatorId]
+    """Operators without state that feed only states of `elsewhere`."""
+    elsewhere: set[OperatorId]
+    """Operators that lose exactly the answers that are left out; those that pass such answers on join them as they are found."""
+    uncounted: set[OperatorId]
+    """Operators of which nobody knows how many rows they had made, and that do not make them again from the first one on, as far as they
+    have been found."""
+
+
+def _facts(
+    crash: Crash,
+    lacking: Mapping[OperatorId, int],
+    absent_files: Collection[OperatorId],
+    positions: Mapping[OperatorId, Made],
+    unable: Collection[OperatorId],
+    matching: Collection[OperatorId],
+    late: Collection[OperatorId],
+) -> Facts:
+    """Returns the conclusions about the query as a whole; the parameters are those of `continuations`."""
+    specs, links, lost, consumers, feeders, missing, begun_at, plan_links = crash
     zero = from_zero(specs, links, lost, positions)
     unordered = in_another_order(specs, links, zero)
     shifted = _behind(lacking, specs, plan_links)
-    seen = watermarks_seen(specs, links, lost, consumers)
     counts = rows_made(specs, links, lost, feeders, positions)
     # Not if a link has lost rows: they count as lost, and reading a file again would repeat them.
     again = frozenset() if any(missing.values()) else (zero - unordered - shifted) | set(absent_files)
@@ -172,88 +237,113 @@ def continuations(
         of_inputs = several_inputs(specs[operator], [link for link in links if link.target == operator], feeders, counts, again)
         if of_inputs is not None:
             inputs_made[operator] = of_inputs
-    cuts = cuts_behind(specs, links, lost, feeders, inputs_made)
-    finding = frozenset(one for one in begun_at if one in lost and one not in matching)
-    same = frozenset() if any(missing.values()) else gives_same_rows(specs, links, zero, unordered, late) - shifted
     taken_us = newest_taken(specs, plan_links, lost, feeders, zero)
     answered_us = newest_answered(specs, plan_links, lost, feeders)
     lacks = {one: until_us for one, until_us in lacking.items() if one not in zero}  # who gets all rows again lacks none
     stretched = stretches(specs, plan_links, lost, taken_us, answered_us, lacks, consumers, unable)
-    stateful = [one for one in lost if keeps_state(specs[one].params)]
     elsewhere = {
         one
-        for one in stateful
-        if is_exact(one, plan_links, stretched)
+        for one in lost
+        if keeps_state(specs[one].params)
+        and is_exact(one, plan_links, stretched)
         and (one not in zero or (one in shifted and has_told_all(one, specs, plan_links, lost, consumers)))
     }
-    into_state = _only_into(elsewhere, specs, links, lost)
-    found: dict[OperatorId, Continuation] = {}
-    uncounted: set[OperatorId] = set()
-    """Operators of which nobody knows how many rows they had made, and that do not make them again from the first one on."""
-    repeating = _behind([*zero, *absent_files, *(one for one in lost if _generates(specs[one].params))], specs, links)
-    for operator, spec in specs.items():
-        if operator not in lost:
-            continue
-        known = counts.get(operator)
-        inputs = tuple(link for link in links if link.target == operator)
-        outputs = tuple(link for link in links if link.source == operator)
-        taken = {
-            # A part is counted by the rows that its consumer has had; a whole stream by all rows that were ever made.
-            name: consumers[name].rows + joined.get(name, 0) + (missing.get(name, 0) if link.part is None or known is None else 0)
-            for link in outputs
-            if (name := first_name(link.id)) in consumers
-        }
-        is_among = any(link.target in lost for link in outputs)
-        one = Lost(spec, inputs, outputs, taken, seen[operator], is_among)
-        several = inputs_made.get(operator)
-        are_known = _are_known_behind(operator, links, lost, consumers, cuts, finding)
-        if several is not None and is_among and not are_known:
-            # Reading a file again would repeat rows that a lost consumer has passed on.
-            several = several_inputs(spec, inputs, feeders, counts, ())
-        by_input = None
-        if several is not None and (are_known or not (is_among and operator in zero)):
-            names = sorted(several)
-            made = [parts_of(spec, several[name]) for name in names]
-            by_input = by_origin(one, made, names, consumers, missing, cuts if are_known else {}, finding)
-        elif operator in cuts and are_known and _begins_by_origin(inputs[0], found):
-            by_input = by_origin(one, [cut.made for cut in cuts[operator]], (), consumers, missing, cuts, finding)
-        if by_input is not None:
-            found[operator] = by_input
-        elif operator in begun_at and _comes_again(inputs, found, same, unordered):
-            found[operator] = Continuation(by_word=True, matches=True)
-        elif operator in zero and operator not in shifted:
-            found[operator] = from_first_row(one, is_ordered=operator not in unordered)
-        elif several is not None:
-            found[operator] = by_total(one, {name: parts_of(spec, made) for name, made in several.items()})
-        elif known is not None:
-            found[operator] = by_number(one, known, {*counts, *finding})
-        else:
-            answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
-            if inputs and all(link.source in elsewhere for link in inputs):
-                elsewhere.add(operator)
-            if operator not in repeating and all(answer.made is None for answer in answers):
-                uncounted.add(operator)
-            told = {link.source for link in inputs if link.source in found and found[link.source].given(link) is not None}
-            finds_end = operator in finding and all(link.source not in unordered or link.source in told for link in inputs)
-            found[operator] = behind_consumers(
-                one, answers, stretched.get(operator), lacks.get(operator), is_elsewhere=operator in elsewhere, finds_end=finds_end
-            )
-            fresh = [link for link in inputs if isinstance(spec.params, SinkParams) and link.source in elsewhere | uncounted]
-            if fresh:
-                names_of_fresh = tuple(sorted(first_name(link.id) for link in fresh))
-                found[operator] = msgspec.structs.replace(
-                    found[operator], fresh=names_of_fresh, is_fresh=len(fresh) == len(inputs), is_exact=operator in elsewhere
-                )
-            elif finds_end and (told or len(inputs) > 1):
-                found[operator] = msgspec.structs.replace(found[operator], by_word=True)
-        if operator in into_state:  # what was under way to it was lost with the state
-            found[operator] = msgspec.structs.replace(found[operator], lost_rows={}, is_exact=True)
-        if operator in stateful and operator in stretched:
-            found[operator] = _with_those_behind(found[operator], behind([operator], plan_links), stretched, lost)
-        ahead_us = max([consumers[name].ahead_us for name in taken], default=WATERMARK_MIN)
-        if ahead_us > WATERMARK_MIN:
-            found[operator] = msgspec.structs.replace(found[operator], late_until_us=ahead_us, is_exact=False)
-    return found
+    return Facts(
+        zero=zero,
+        unordered=unordered,
+        same=frozenset() if any(missing.values()) else gives_same_rows(specs, links, zero, unordered, late) - shifted,
+        shifted=shifted,
+        repeating=_behind([*zero, *absent_files, *(one for one in lost if _generates(specs[one].params))], specs, links),
+        seen_us=watermarks_seen(specs, links, lost, consumers),
+        counts=counts,
+        inputs_made=inputs_made,
+        cuts=cuts_behind(specs, links, lost, feeders, inputs_made),
+        finding=frozenset(one for one in begun_at if one in lost and one not in matching),
+        lacks=lacks,
+        stretched=stretched,
+        into_state=frozenset(_only_into(elsewhere, specs, links, lost)),
+        elsewhere=elsewhere,
+        uncounted=set(),
+    )
+
+
+def _lost_one(crash: Crash, facts: Facts, operator: OperatorId, joined: Mapping[LinkId, int]) -> Lost:
+    """Returns a lost operator, with the rows that its living consumers have taken."""
+    inputs = tuple(link for link in crash.links if link.target == operator)
+    outputs = tuple(link for link in crash.links if link.source == operator)
+    is_counted = operator in facts.counts
+    taken = {
+        # A part is counted by the rows that its consumer has had; a whole stream by all rows that were ever made.
+        name: crash.consumers[name].rows + joined.get(name, 0) + (crash.missing.get(name, 0) if link.part is None or not is_counted else 0)
+        for link in outputs
+        if (name := first_name(link.id)) in crash.consumers
+    }
+    is_among = any(link.target in crash.lost for link in outputs)
+    return Lost(crash.specs[operator], inputs, outputs, taken, facts.seen_us[operator], is_among)
+
+
+def _continuation(crash: Crash, facts: Facts, one: Lost, found: Mapping[OperatorId, Continuation]) -> Continuation:
+    """Returns from where a lost operator goes on.
+
+    Parameters
+    ----------
+    found : from where the operators before it go on
+    """
+    operator, several = one.spec.id, facts.inputs_made.get(one.spec.id)
+    are_known = _are_known_behind(operator, crash.links, crash.lost, crash.consumers, facts.cuts, facts.finding)
+    if several is not None and one.is_among and not are_known:
+        # Reading a file again would repeat rows that a lost consumer has passed on.
+        several = several_inputs(one.spec, one.inputs, crash.feeders, facts.counts, ())
+    by_input = None
+    if several is not None and (are_known or not (one.is_among and operator in facts.zero)):
+        names = sorted(several)
+        made = [parts_of(one.spec, several[name]) for name in names]
+        by_input = by_origin(one, made, names, crash.consumers, crash.missing, facts.cuts if are_known else {}, facts.finding)
+    elif operator in facts.cuts and are_known and _begins_by_origin(one.inputs[0], found):
+        cuts = [cut.made for cut in facts.cuts[operator]]
+        by_input = by_origin(one, cuts, (), crash.consumers, crash.missing, facts.cuts, facts.finding)
+    if by_input is not None:
+        return by_input
+    if operator in crash.begun_at and _comes_again(one.inputs, found, facts.same, facts.unordered):
+        return Continuation(by_word=True, matches=True)
+    if operator in facts.zero and operator not in facts.shifted:
+        return from_first_row(one, is_ordered=operator not in facts.unordered)
+    if several is not None:
+        return by_total(one, {name: parts_of(one.spec, made) for name, made in several.items()})
+    if operator in facts.counts:
+        return by_number(one, facts.counts[operator], {*facts.counts, *facts.finding})
+    return _by_consumers(crash, facts, one, found)
+
+
+def _by_consumers(crash: Crash, facts: Facts, one: Lost, found: Mapping[OperatorId, Continuation]) -> Continuation:
+    """Returns from where an operator goes on if nothing better is known (`behind_consumers`), and what its sinks make of that."""
+    operator = one.spec.id
+    answers = [crash.feeders[name] for link in one.inputs if (name := first_name(link.id)) in crash.feeders]
+    if one.inputs and all(link.source in facts.elsewhere for link in one.inputs):
+        facts.elsewhere.add(operator)
+    if operator not in facts.repeating and all(answer.made is None for answer in answers):
+        facts.uncounted.add(operator)
+    told = {link.source for link in one.inputs if link.source in found and found[link.source].given(link) is not None}
+    finds_end = operator in facts.finding and all(link.source not in facts.unordered or link.source in told for link in one.inputs)
+    is_elsewhere = operator in facts.elsewhere
+    stretch, lacking_us = facts.stretched.get(operator), facts.lacks.get(operator)
+    go_on = behind_consumers(one, answers, stretch, lacking_us, is_elsewhere=is_elsewhere, finds_end=finds_end)
+    fresh = [link for link in one.inputs if isinstance(one.spec.params, SinkParams) and link.source in facts.elsewhere | facts.uncounted]
+    if fresh:
+        names = tuple(sorted(first_name(link.id) for link in fresh))
+        return msgspec.structs.replace(go_on, fresh=names, is_fresh=len(fresh) == len(one.inputs), is_exact=is_elsewhere)
+    return msgspec.structs.replace(go_on, by_word=True) if finds_end and (told or len(one.inputs) > 1) else go_on
+
+
+def _adjusted(crash: Crash, facts: Facts, one: Lost, go_on: Continuation) -> Continuation:
+    """Returns a continuation with what the operators around it add: states behind it, and consumers that have gone on without it."""
+    operator = one.spec.id
+    if operator in facts.into_state:  # what was under way to it was lost with the state
+        go_on = msgspec.structs.replace(go_on, lost_rows={}, is_exact=True)
+    if keeps_state(one.spec.params) and operator in facts.stretched:
+        go_on = _with_those_behind(go_on, behind([operator], crash.plan_links), facts.stretched, crash.lost)
+    ahead_us = max([crash.consumers[name].ahead_us for name in one.taken], default=WATERMARK_MIN)
+    return go_on if ahead_us <= WATERMARK_MIN else msgspec.structs.replace(go_on, late_until_us=ahead_us, is_exact=False)
 
 
 def _with_those_behind(
