@@ -32,3 +32,8 @@ def test_seeds_that_were_wrong_are_right(seed: int, why: str) -> None:
 
 def test_a_neighbour_hears_where_an_operator_has_moved_from_its_new_host_if_the_former_one_crashes() -> None:
     assert simulate(3097, ("kills", "partitions", "moves")).problem == ""
+
+
+def test_a_sink_that_leaves_out_the_rows_of_its_file_is_sent_all_rows_of_a_join() -> None:
+    outcome = simulate(626)
+    assert (outcome.problem, outcome.inexact) == ("", ())
