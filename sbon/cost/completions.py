@@ -9,6 +9,7 @@ E(s) = s, and the formula is the cumulative excess. Time is divided by intervals
 (assumption A-2).
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -47,8 +48,9 @@ def completions(
 ) -> Completions:
     """Returns the instant at which each operator has done its work of all stimulus times up to the end of each interval.
 
-    For every interval and every operator with a consumer on another node, it makes a pass over the operators of that operator's node and
-    the intervals since the node was last idle.
+    Nodes whose work all comes on one way are computed for all intervals at once. For others, and for nodes that send to each other in a
+    circle, every interval and every operator with a consumer on another node take a pass over the groups of inputs of that operator's node
+    and the intervals since the node was last idle.
 
     Parameters
     ----------
@@ -92,8 +94,10 @@ class _Relay:
         self._late_s = np.zeros(count) if late_s is None else late_s
         self._ends_s = width_s * np.arange(intervals + 1)
         self._cores = nodes.cores.tolist()
+        left = np.ones((len(self._cores), 1)) if nodes.left is None else nodes.left
         # Varying capacity becomes a constant capacity of 1 on a clock that runs with it.
-        self._clocks = [WorkClock(row, width_s) for row in nodes.left] if nodes.left is not None else [None] * len(self._cores)
+        self._clocks = [None if 0 < row.min() == row.max() else WorkClock(row, width_s) for row in left]
+        speed = nodes.capacity_per_s * [left[node, 0] if clock is None else 1.0 for node, clock in enumerate(self._clocks)]
         self._arrived = np.full((count, intervals + 1), np.nan)
         self._done = np.full((count, intervals + 1), np.nan)
         self._there: list[list[int]] = [[] for _ in self._cores]
@@ -103,26 +107,80 @@ class _Relay:
         """For each node, the first end of an interval at which a busy period can still begin."""
         self._groups = self._together()
         total = np.zeros((count, intervals + 1))
-        np.cumsum(work / nodes.capacity_per_s[node_of][:, None], axis=1, out=total[:, 1:])
+        np.cumsum(work / speed[node_of][:, None], axis=1, out=total[:, 1:])
         self._all = [np.array([total[group].sum(axis=0) for group in groups]) for groups in self._groups]
         """For each node (groups, intervals + 1): work of stimulus times up to each end, in seconds of one core."""
-        self._steps = self._schedule()
-        self._counted = {number: self._weighted(number, total) for is_arrival, number, _ in self._steps if not is_arrival}
+        self._open = self._with_consumers_elsewhere()
+        self._counted = {number: self._weighted(number, total) for number in sorted(self._open)}
         self._found: dict[tuple[int, tuple[int, ...], tuple[bool, ...], float], float] = {}
         """Ends of busy periods of the current interval, by node, operators weighed apart, groups whose arrivals are known, and arrival."""
 
     def run(self) -> Completions:
         """Returns all arrivals and completions."""
+        for circle in self._circles():
+            (node, *others) = circle
+            operators = [number for number, there in enumerate(self._node_of) if there in circle]
+            if others or any(self._node_of[one.operator] == node and one.delay_s > 0 for one in self._inputs(operators)):
+                self._run_circle(circle, operators)
+                continue
+            for number in operators:
+                self._arrived[number] = self._arrivals(number)
+            if len(self._groups[node]) == 1:
+                for number in self._open.intersection(operators):
+                    self._done[number] = self._completions(number)
+            elif self._groups[node]:
+                self._run_node(node, sorted(self._open.intersection(operators)))
+        return Completions(self._arrived, self._done)
+
+    def _run_circle(self, circle: Sequence[int], operators: Sequence[int]) -> None:
+        """Computes the intervals of nodes that send to each other, one after the other."""
+        steps = self._schedule(operators)
         for end in range(len(self._ends_s)):
             self._found.clear()
-            for is_arrival, number, known in self._steps:
+            for is_arrival, number, known in steps:
                 if is_arrival:
-                    self._arrived[number, end] = self._arrival(number, end)
+                    self._arrived[number, end] = self._arrivals(number, end)
                 else:
                     self._done[number, end] = self._completion(number, end, known)
-            for node in range(len(self._there)):
+            for node in circle:
                 self._forget(node, end)
-        return Completions(self._arrived, self._done)
+
+    def _run_node(self, node: int, operators: Sequence[int]) -> None:
+        """Computes the intervals of a node whose arrivals are all known, one after the other."""
+        known = (True,) * len(self._groups[node])
+        for end in range(len(self._ends_s)):
+            self._found.clear()
+            for number in operators:
+                self._done[number, end] = self._completion(number, end, known)
+            self._forget(node, end)
+
+    def _circles(self) -> list[list[int]]:
+        """Returns the nodes that send to each other in circles together, and each other node alone: upstream first."""
+        senders: list[set[int]] = [set() for _ in self._there]
+        for number, operator in enumerate(self._operators):
+            senders[self._node_of[number]].update(self._node_of[one.operator] for one in upstreams(operator))
+        reached: list[set[int]] = []
+        for node in range(len(senders)):
+            found, waiting = {node}, [node]
+            while waiting:
+                new = senders[waiting.pop()] - found
+                found |= new
+                waiting += new
+            reached.append(found)
+        made = {frozenset(one for one in reached[node] if node in reached[one]) for node in range(len(senders))}
+        return [sorted(circle) for circle in sorted(made, key=lambda circle: (len(reached[min(circle)]), min(circle)))]
+
+    def _inputs(self, operators: Sequence[int]) -> Iterator[Upstream]:
+        return (one for number in operators for one in upstreams(self._operators[number]))
+
+    def _with_consumers_elsewhere(self) -> set[int]:
+        """Returns the operators whose completions are needed: those with a consumer behind propagation, or without one on their node."""
+        local: set[int] = set()
+        elsewhere: set[int] = set()
+        for target, operator in enumerate(self._operators):
+            for one in upstreams(operator):
+                (local if self._is_local(one, target) else elsewhere).add(one.operator)
+        return set(range(len(self._operators))) - local | elsewhere
 
     def _is_local(self, one: Upstream, target: int) -> bool:
         return one.delay_s == 0.0 and self._node_of[one.operator] == self._node_of[target]
@@ -180,23 +238,22 @@ class _Relay:
                 ways[self._of[one]].append(one)
         return tuple(ways), np.array([self._all[node] / cores, *(summed(dict.fromkeys(some, 1.0), 0.0) for some in ways.values())])
 
-    def _schedule(self) -> list[tuple[bool, int, tuple[bool, ...]]]:
+    def _schedule(self, operators: Sequence[int]) -> list[tuple[bool, int, tuple[bool, ...]]]:
         """Returns the order in which arrivals and completions of an interval are computed, with the groups whose arrivals are known at each
         completion.
 
         A completion is computed after the arrivals of all operators of its node where possible; nodes that send to each other in a cycle
         prevent it.
+
+        Parameters
+        ----------
+        operators : all operators of these nodes; what others send has been computed
         """
-        local: set[int] = set()
-        for target, operator in enumerate(self._operators):
-            local.update(one.operator for one in upstreams(operator) if self._is_local(one, target))
-        open_ = set(range(len(self._operators))) - local
-        for target, operator in enumerate(self._operators):
-            open_.update(one.operator for one in upstreams(operator) if not self._is_local(one, target))
+        open_ = self._open.intersection(operators)
         steps: list[tuple[bool, int, tuple[bool, ...]]] = []
         arrived: set[int] = set()
-        done: set[int] = set()
-        waiting = list(range(len(self._operators)))
+        done = set(range(len(self._operators))).difference(operators)
+        waiting = list(operators)
         while waiting or open_:
             rest = []
             for number in waiting:
@@ -215,16 +272,39 @@ class _Relay:
                 open_.remove(number)
         return steps
 
-    def _arrival(self, number: int, end: int) -> float:
-        latest = -np.inf
+    def _arrivals(self, number: int, end: int | slice = slice(None)) -> FloatArray:
+        """Returns when the last of an operator's work of all stimulus times up to an end, or each end, arrives at its node."""
+        found: list[FloatArray] = []
         for one in self._operators[number].inputs:
             if isinstance(one, Source):
-                latest = max(latest, self._ends_s[end])
+                found.append(self._ends_s[end])
             elif self._is_local(one, number):
-                latest = max(latest, self._arrived[one.operator, end])
+                found.append(self._arrived[one.operator, end])
             else:
-                latest = max(latest, self._done[one.operator, end] + one.delay_s)
-        return float(latest)
+                found.append(self._done[one.operator, end] + one.delay_s)
+        return functools.reduce(np.maximum, found)
+
+    def _completions(self, number: int) -> FloatArray:
+        """Returns when an operator has done its work of all stimulus times up to each end, if all work of its node comes on one way:
+        (intervals + 1,).
+
+        The node was last without work at the instant b before the arrival for which b less the work that came before it is greatest.
+        """
+        node = self._node_of[number]
+        arrived, clock = self._arrived[number], self._clocks[node]
+        count = int(np.searchsorted(arrived, np.inf))
+        arrived, work = arrived[:count], self._counted[number][1][:, 0, :count]
+        before = work if self._even else np.concatenate([work[:, :1], work[:, :-1]], axis=1)
+        idle = np.maximum.accumulate((arrived if clock is None else clock.work_by(arrived)) - before, axis=1)
+        if clock is not None and self._even:  # capacity changes while work arrives
+            before = np.array([np.interp(self._ends_s, arrived, row) for row in before])
+            at_ends = np.maximum.accumulate(clock.work_by(self._ends_s) - before, axis=1)
+            idle = np.maximum(idle, at_ends[:, np.searchsorted(self._ends_s, arrived, side="right") - 1])
+        done = (work + idle).max(axis=0)
+        found = np.full(len(self._ends_s), np.inf)
+        found[:count] = np.maximum(arrived, done if clock is None else clock.instant_of(done)) + self._late_s[number]
+        latest: FloatArray = np.maximum.accumulate(found)
+        return latest
 
     def _completion(self, number: int, end: int, known: tuple[bool, ...]) -> float:
         node, arrived_s = self._node_of[number], float(self._arrived[number, end])
@@ -247,7 +327,7 @@ class _Relay:
         """Returns the greatest end of all weightings, in s."""
         latest = float((self._latest if self._is_bound else self._expected)(node, total, end, coming, arrived_s).max())
         clock = self._clocks[node]
-        return latest if clock is None else float(clock.instant_of(np.array([latest]))[0])
+        return latest if clock is None else max(arrived_s, float(clock.instant_of(np.array([latest]))[0]))
 
     def _in_circle(self, number: int, total: FloatArray, end: int, coming: Sequence[float], arrived_s: float, without_s: float) -> float:
         """Returns the end of an operator's work if work that goes in a circle comes as far behind it as in the interval before.
@@ -314,10 +394,13 @@ class _Relay:
             knot = self._arrived[group[0], first : end + 1].copy()
             knot[-1] = at_s
             knots.append(knot[:-1] if np.isnan(at_s) else knot)
-        found = np.concatenate([*knots, self._ends_s[first : end + 1], [arrived_s]])
-        found.sort()
-        found = found[np.append(found[1:] > found[:-1], True) & (found < np.inf)]
         clock = self._clocks[node]
+        found = np.concatenate([*knots, [arrived_s]])
+        found = found[found < np.inf]
+        if clock is not None:  # capacity changes at the ends of intervals
+            found = np.concatenate([found, self._ends_s[first : np.searchsorted(self._ends_s, found.max(), side="right")]])
+        found.sort()
+        found = found[np.append(found[1:] > found[:-1], True)]
         return knots, found, found if clock is None else clock.work_by(found)
 
     def _before(

@@ -1,0 +1,177 @@
+"""Completions of late work, compared with loops over every piece of time."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbon.cost.completions import Completions, completions
+from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
+from sbon.cost.node_excess import Nodes
+from sbon.types import FloatArray, IntArray
+from tests.examples import examples
+
+INTERVALS = 7
+
+
+class Graph:
+    """Random operators on nodes that do not send to each other in circles."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        count, nodes = int(rng.integers(1, 8)), int(rng.integers(1, 5))
+        self.node_of: IntArray = np.sort(rng.integers(0, nodes, count))
+        self.operators: list[OperatorCost] = []
+        for number in range(count):
+            inputs: list[Input] = []
+            for _ in range(int(rng.choice([1, 1, 2]))):
+                upstream = int(rng.integers(0, number)) if number and rng.random() < 0.8 else None
+                if upstream is None:
+                    inputs.append(Source(0))
+                else:
+                    delay_s = 0.0 if self.node_of[upstream] == self.node_of[number] else float(rng.choice([0.0, 0.3, 0.7, 2.2]))
+                    inputs.append(Upstream(upstream, delay_s))
+            keep = Polynomial((1.0,) * len(inputs))
+            self.operators.append(OperatorCost(tuple(inputs), keep, keep))
+        self.width_s = float(rng.choice([0.5, 1.0]))
+        self.work: FloatArray = rng.choice([0.0, 1.0, 2.0], (count, INTERVALS)) * rng.random((count, 1)) * self.width_s
+        left: FloatArray = rng.choice([0.1, 0.5, 1.0], (nodes, INTERVALS))
+        left[rng.random(nodes) < 0.2] = rng.choice([0.5, 1.0])
+        self.nodes = Nodes(rng.uniform(0.5, 2.0, nodes), rng.integers(1, 3, nodes), None if rng.random() < 0.1 else left)
+        self.late_s: FloatArray = rng.choice([0.0, 0.1], count)
+        self.ends_s = (self.width_s * np.arange(INTERVALS + 1)).tolist()
+
+    def capacity(self, node: int, at_s: float) -> float:
+        """Returns the work of one core per second."""
+        place = min(int(at_s / self.width_s + 1e-9), INTERVALS - 1)
+        return float(self.nodes.capacity_per_s[node] * (1.0 if self.nodes.left is None else self.nodes.left[node, place]))
+
+    def chain(self, number: int) -> set[int]:
+        """Returns an operator with those before it on its node."""
+        found = {number}
+        for one in self.operators[number].inputs:
+            if isinstance(one, Upstream) and self.node_of[one.operator] == self.node_of[number]:
+                found |= self.chain(one.operator)
+        return found
+
+    def weightings(self, number: int, is_bound: bool) -> list[dict[int, float]]:
+        node = self.node_of[number]
+        cores, there, chain = int(self.nodes.cores[node]), np.flatnonzero(self.node_of == node).tolist(), self.chain(number)
+        if cores == 1:
+            return [dict.fromkeys(there, 1.0)]
+        if is_bound:
+            return [{one: 1.0 if one in chain else 1.0 / cores for one in there}]
+        return [dict.fromkeys(there, 1.0 / cores), *({one: 1.0} for one in chain)]
+
+    def is_open(self, number: int) -> bool:
+        targets = [target for target, one in enumerate(self.operators) for given in one.inputs if given_by(given) == number]
+        return not targets or any(self.node_of[target] != self.node_of[number] for target in targets)
+
+
+def given_by(one: Input) -> int | None:
+    return one.operator if isinstance(one, Upstream) else None
+
+
+def by_loops(graph: Graph, *, even: bool, is_bound: bool) -> Completions:
+    """Returns all arrivals and completions, end by end."""
+    count = len(graph.operators)
+    arrived, done = np.full((2, count, INTERVALS + 1), np.nan)
+    for number, operator in enumerate(graph.operators):
+        for end, end_s in enumerate(graph.ends_s):
+            came = []
+            for one in operator.inputs:
+                if isinstance(one, Source):
+                    came.append(end_s)
+                elif graph.node_of[one.operator] == graph.node_of[number]:
+                    came.append(arrived[one.operator, end])
+                else:
+                    came.append(done[one.operator, end] + one.delay_s)
+            arrived[number, end] = max(came)
+        if number + 1 < count and graph.node_of[number + 1] == graph.node_of[number]:
+            continue  # the arrivals of all operators of a node come before their completions
+        for one in np.flatnonzero(graph.node_of == graph.node_of[number]).tolist():
+            if not graph.is_open(one):
+                continue
+            latest_s = -np.inf
+            for end in range(INTERVALS + 1):
+                for weights in graph.weightings(one, is_bound):
+                    end_s = (bound_of if is_bound else end_of)(graph, arrived, one, end, weights, even)
+                    latest_s = max(latest_s, end_s + graph.late_s[one])
+                done[one, end] = latest_s
+    return Completions(arrived, done)
+
+
+def come_by(graph: Graph, arrived: FloatArray, number: int, end: int, at_s: float, *, before: bool, even: bool = True) -> float:
+    """Returns the work of an operator of stimulus times up to an end that has come by an instant, or certainly before it."""
+    found = 0.0
+    for interval in range(end):
+        start_s, last_s, work = arrived[number, interval], arrived[number, interval + 1], graph.work[number, interval]
+        if at_s > last_s or (at_s == last_s and not before):
+            found += work
+        elif at_s > start_s and last_s > start_s and even:
+            found += work * (at_s - start_s) / (last_s - start_s)
+    return found
+
+
+def pieces(graph: Graph, arrived: FloatArray, node: int, end: int) -> list[float]:
+    there = np.flatnonzero(graph.node_of == node).tolist()
+    return sorted({*arrived[there, : end + 1].ravel().tolist(), *graph.ends_s})
+
+
+def end_of(graph: Graph, arrived: FloatArray, number: int, end: int, weights: dict[int, float], even: bool) -> float:
+    """Returns the first instant from an operator's arrival on at which none of the work of stimulus times up to an end waits."""
+    node, waiting = int(graph.node_of[number]), 0.0
+    instants = [*pieces(graph, arrived, node, end), 1e6]
+    before = 0.0
+    for start_s, last_s in itertools.pairwise(instants):
+        by = sum(weight * come_by(graph, arrived, one, end, start_s, before=False) for one, weight in weights.items())
+        waiting += by - before  # comes at this instant
+        if start_s >= arrived[number, end] and waiting <= 1e-11:
+            return start_s
+        before = sum(weight * come_by(graph, arrived, one, end, last_s, before=True) for one, weight in weights.items())
+        can = graph.capacity(node, start_s) * (last_s - start_s)
+        coming = before - by
+        if start_s >= arrived[number, end] and waiting + coming <= can:
+            return start_s + waiting / (can - coming) * (last_s - start_s)
+        waiting = max(0.0, waiting + coming - can)
+    raise AssertionError("work without end")
+
+
+def bound_of(graph: Graph, arrived: FloatArray, number: int, end: int, weights: dict[int, float], even: bool) -> float:
+    """Returns the latest end of a busy period that begins at any instant up to an operator's arrival."""
+    node, latest_s = int(graph.node_of[number]), -np.inf
+    for start_s in pieces(graph, arrived, node, end):
+        if start_s > arrived[number, end]:
+            break
+        rest = sum(
+            weight * (graph.work[one, :end].sum() - come_by(graph, arrived, one, end, start_s, before=True, even=even))
+            for one, weight in weights.items()
+        )
+        latest_s = max(latest_s, end_s_of(graph, node, start_s, rest))
+    return latest_s
+
+
+def end_s_of(graph: Graph, node: int, start_s: float, work: float) -> float:
+    """Returns when a node that begins at an instant has done some work."""
+    for next_s in [*(one for one in graph.ends_s if one > start_s), 1e6]:
+        can = graph.capacity(node, start_s) * (next_s - start_s)
+        if work <= can:
+            return start_s + work / can * (next_s - start_s)
+        work, start_s = work - can, next_s
+    raise AssertionError("work without end")
+
+
+@examples(150)
+@given(seed=st.integers(0, 2**32), even=st.booleans(), is_bound=st.booleans())
+def test_work_is_done_when_loops_over_every_piece_of_time_find_it_done(seed: int, even: bool, is_bound: bool) -> None:
+    graph = Graph(np.random.default_rng(seed))
+    even = even or not is_bound
+
+    found = completions(
+        graph.operators, graph.work, graph.node_of, graph.nodes, graph.width_s, late_s=graph.late_s, even=even, is_bound=is_bound
+    )
+
+    expected = by_loops(graph, even=even, is_bound=is_bound)
+    assert found.arrived_s == pytest.approx(expected.arrived_s, abs=1e-8, nan_ok=True)
+    assert found.done_s == pytest.approx(expected.done_s, abs=1e-8, nan_ok=True)
