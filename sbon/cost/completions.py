@@ -21,6 +21,10 @@ from sbon.cost.node_excess import Nodes, check_shapes
 from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
 
+BLOCK = 64
+"""Ends of intervals that are computed at once where several groups of inputs come at a node."""
+FORGOTTEN = 4
+"""Ends of intervals after which nodes in circles look for the intervals in which a busy period can still begin."""
 TINY_S = 1e-12
 """Work below this is rounding."""
 
@@ -142,17 +146,72 @@ class _Relay:
                     self._arrived[number, end] = self._arrivals(number, end)
                 else:
                     self._done[number, end] = self._completion(number, end, known)
-            for node in circle:
-                self._forget(node, end)
+            if end % FORGOTTEN == 0:
+                for node in circle:
+                    self._forget(node, end)
 
     def _run_node(self, node: int, operators: Sequence[int]) -> None:
-        """Computes the intervals of a node whose arrivals are all known, one after the other."""
-        known = (True,) * len(self._groups[node])
-        for end in range(len(self._ends_s)):
-            self._found.clear()
+        """Computes the intervals of a node whose arrivals are all known, many at once."""
+        count = len(self._ends_s)
+        for begin in range(0, count, BLOCK):
+            ends = slice(begin, min(begin + BLOCK, count))
+            found: dict[tuple[tuple[int, ...], bytes], FloatArray] = {}
             for number in operators:
-                self._done[number, end] = self._completion(number, end, known)
-            self._forget(node, end)
+                apart, total = self._counted[number]
+                arrived = self._arrived[number, ends]
+                key = apart, arrived.tobytes()
+                if key not in found:
+                    found[key] = self._ends_of(node, total, ends, arrived)
+                self._done[number, ends] = found[key] + self._late_s[number]
+            self._forget(node, ends.stop - 1)
+        for number in operators:
+            self._done[number] = np.maximum.accumulate(self._done[number])
+
+    def _ends_of(self, node: int, total: FloatArray, ends: slice, arrived: FloatArray) -> FloatArray:
+        """Returns what `_end_of` does, for some ends of intervals at once: (ends,).
+
+        Work of later stimulus times does not count, so that each end has its own sum of work that has come by an instant.
+        """
+        first = self._from[node]
+        knots = [self._arrived[group[0], first : ends.stop] for group in self._groups[node]]
+        instants = np.unique(np.concatenate([*knots, arrived]))
+        instants = instants[: np.searchsorted(instants, np.inf)]
+        clock = self._clocks[node]
+        if clock is not None and len(instants):  # capacity changes at the ends of intervals
+            changes = self._ends_s[first : np.searchsorted(self._ends_s, instants[-1], side="right")]
+            instants = np.unique(np.concatenate([instants, changes]))
+        could = instants if clock is None else clock.work_by(instants)
+        finite = int(np.searchsorted(arrived, np.inf))
+        latest = np.full(len(arrived), np.inf)
+        if not finite:
+            return latest
+        until = total[:, :, ends][:, :, :finite]
+        left, right = np.zeros((2, len(total), finite, len(instants)))
+        for group, knot in enumerate(knots):
+            by_left, by_right = self._come(total[:, group, first : ends.stop], knot, instants)
+            left += np.minimum(by_left[:, None], until[:, group, :, None])
+            right += np.minimum(by_right[:, None], until[:, group, :, None])
+        here = np.searchsorted(instants, arrived[:finite])
+        if self._is_bound:
+            some = np.where(np.arange(len(instants)) <= here[:, None], could - left, -np.inf)
+            found = (some.max(axis=2) + until.sum(axis=1)).max(axis=0)
+        else:
+            found = _first_idle(left, right, could, here).max(axis=0)
+        latest[:finite] = found if clock is None else np.maximum(arrived[:finite], clock.instant_of(found))
+        return latest
+
+    def _come(self, row: FloatArray, knot: FloatArray, instants: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Returns the work of a group that has certainly come before each instant, and by each: (weightings, instants)."""
+        found = []
+        for side, is_even in (("left", self._even), ("right", True)):
+            place = knot.searchsorted(instants, side=side)  # type: ignore[call-overload]
+            low, high = np.maximum(place - 1, 0), np.minimum(place, len(knot) - 1)
+            with np.errstate(invalid="ignore"):  # both knots of an instant may be infinite
+                length = knot[high] - knot[low]
+                some = (length > 0) & (place > 0) & is_even
+                share = np.divide(instants - knot[low], length, out=np.zeros(len(instants)), where=some)
+            found.append(row[:, low] + share * (row[:, high] - row[:, low]))
+        return found[0], found[1]
 
     def _circles(self) -> list[list[int]]:
         """Returns the nodes that send to each other in circles together, and each other node alone: upstream first."""
@@ -447,6 +506,31 @@ class _Relay:
         # Work counts in full, its greatest weight, so that no earlier instant can be better for any later end.
         best_s = instants[int(np.argmax(could[some] - self._before(self._all[node][None], node, knots, instants[some], end)[0]))]
         self._from[node] = first + max(0, int(np.searchsorted(latest.max(axis=0), best_s, side="left")) - 1)
+
+
+def _first_idle(left: FloatArray, right: FloatArray, could: FloatArray, here: IntArray) -> FloatArray:
+    """Returns the first instants, on a node's clock, at which none of the work waits: (weightings, ends).
+
+    Parameters
+    ----------
+    left, right : (weightings, ends, instants), work that has come before each instant, and by it
+    could : (instants,), work that the node could have done by then
+    here : (ends,), index of the first instant that counts
+    """
+    waiting = right - could - np.minimum.accumulate(left - could, axis=2)
+    adding, passing = left[:, :, 1:] - right[:, :, :-1], np.diff(could)
+    places = np.arange(len(could))
+    is_over = (waiting[:, :, :-1] + adding <= passing) & (places[:-1] >= here[:, None])
+    one = is_over.argmax(axis=2) if len(passing) else np.zeros(left.shape[:2], dtype=np.int64)
+    found: FloatArray = could[-1] + waiting[:, :, -1]
+    ends = is_over.any(axis=2)
+    if ends.any():
+        which = (*np.nonzero(ends), one[ends])
+        passed = passing[one[ends]]
+        spare = passed - adding[which]
+        found[ends] = could[one[ends]] + np.divide(waiting[which] * passed, spare, out=np.zeros_like(spare), where=spare > 0)
+    at_once = np.take_along_axis(waiting, np.broadcast_to(here[:, None], (*left.shape[:2], 1)), axis=2)[:, :, 0] <= TINY_S
+    return np.where(at_once, could[here], found)
 
 
 def upstreams(operator: OperatorCost) -> Iterator[Upstream]:

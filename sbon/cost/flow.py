@@ -130,6 +130,10 @@ class FlowGraph:
         """Operators whose series a walk needs."""
         self._compile()
 
+    def incoming(self, operator: OperatorId) -> tuple[FlowLink, ...]:
+        """Returns the links that lead to an operator, in their order."""
+        return tuple(self._incoming[operator])
+
     def _compile(self) -> None:
         """Multiplies out the linear part of the graph.
 

@@ -13,10 +13,13 @@ import numpy as np
 
 from sbon.cost.figure import Edge, Figure
 from sbon.cost.figure import Source as FigureSource
+from sbon.cost.flow import FlowLink, OperatorFlow
+from sbon.cost.flow_by_way import Carrier, work_by_way
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
 from sbon.cost.mace import Expected, Terms, expected, lower_s, overloaded, quantile, upper_s
 from sbon.cost.node_excess import Nodes, excess_s
 from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.ways import Role, Ways, by_way
 from sbon.types import FloatArray, NodeId, OperatorId
 
 LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
@@ -209,7 +212,8 @@ class _Case:
     def __init__(self, query: PlacedQuery, edge: Edge, width_s: float, intervals: int) -> None:
         self.query, self.edge, self.width_s = query, edge, width_s
         graph = query.flow(edge)
-        flow = graph.series(query.series(intervals, width_s, PARTS if edge is Edge.EXPECTED else 1))
+        self._series = query.series(intervals, width_s, PARTS if edge is Edge.EXPECTED else 1)
+        flow = graph.series(self._series)
         row, link_row = graph.index, {name: number for number, name in enumerate(flow.links)}
         slow_or_fast = {Edge.LOW: Edge.HIGH, Edge.HIGH: Edge.LOW}.get(edge, edge)
         self.names: list[NodeId] = list(dict.fromkeys(query.node_of[spec.id] for spec in query.plan.operators))
@@ -218,6 +222,8 @@ class _Case:
         self._where: list[int] = []
         self._work: list[FloatArray] = []
         self._grain: list[float] = []
+        self._carriers: list[Carrier] = []
+        self._incoming: list[tuple[FlowLink, ...]] = []
         self.pairs: dict[tuple[NodeId, NodeId], int] = {}
         number: dict[OperatorId, int] = {}
         per_batch, flows = query.rows_per_batch(), graph.operators
@@ -225,14 +231,15 @@ class _Case:
             node = query.node_of[spec.id]
             here = self.names.index(node)
             inputs: list[Input] = []
-            for link in (link for link in query.plan.links if link.target == spec.id):
+            links = graph.incoming(spec.id)
+            for link in links:
                 sender = query.node_of[link.source]
                 if sender == node:
                     inputs.append(Upstream(number[link.source]))
                     continue
                 way = len(self.names) + self.pairs.setdefault((sender, node), len(self.pairs))
                 size_bytes = flows[link.source].row_bytes * per_batch[spec.id]
-                self._add((Upstream(number[link.source]),), way, flow.link_bytes[link_row[link.id]], size_bytes)
+                self._add((Upstream(number[link.source]),), way, flow.link_bytes[link_row[link.id]], size_bytes, link)
                 inputs.append(Upstream(len(self.operators) - 1, propagation_s(query, sender, node, edge)))
             if not inputs:
                 inputs.append(Source(place))
@@ -241,7 +248,7 @@ class _Case:
                     inputs = [Upstream(len(self.operators) - 1, begun_s)]
             number[spec.id] = len(self.operators)
             batch_ns = max((port.per_batch_ns + port.per_row_ns * per_batch[spec.id] for port in flows[spec.id].ports), default=0.0)
-            self._add(tuple(inputs), here, flow.load_ns[row[spec.id]], batch_ns)
+            self._add(tuple(inputs), here, flow.load_ns[row[spec.id]], batch_ns, flows[spec.id], links)
         bandwidths = [query.network.bandwidths.of(*pair, query.now).at(slow_or_fast) for pair in self.pairs]
         left = np.ones((len(self.pairs), intervals))
         self.nodes = Nodes(
@@ -269,8 +276,12 @@ class _Case:
         return max(float(lower_s(self.operators, self.work, self.node_of, self.nodes, self.width_s).max()), self._longest_s())
 
     def expected(self) -> Expected:
-        """Returns the expected latency of the latest answers."""
-        return expected(self.operators, self.work, self.node_of, self.nodes, self.width_s, self._service())
+        """Returns the expected latency of the latest answers, with work by the way on which it comes."""
+        late = [place for place, one in enumerate(self._carriers) if isinstance(one, OperatorFlow) and (one.join or one.window)]
+        ways = by_way(self.operators, self.node_of, answering_late=late)
+        several = len(ways.operators) > len(self.operators)
+        work = work_by_way(ways, self._carriers, self._incoming, self._series) if several else self.work
+        return expected(ways.operators, work, self.node_of[ways.of], self.nodes, self.width_s, self._service(ways), of=ways.of)
 
     def upper_s(self) -> float:
         """Returns the upper bound of the latency in s."""
@@ -279,30 +290,39 @@ class _Case:
         terms = Terms(blocking_s=query.quantum_s + wait_s, pace_s=query.pace_s, clock_s=query.clock_s)
         return float(upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms).max())
 
-    def _add(self, inputs: tuple[Input, ...], where: int, work: FloatArray, grain: float) -> None:
+    def _add(
+        self,
+        inputs: tuple[Input, ...],
+        where: int,
+        work: FloatArray,
+        grain: float,
+        carrier: Carrier = None,
+        incoming: tuple[FlowLink, ...] = (),
+    ) -> None:
         """Adds an operator on a node, or a stream on a link."""
         linear = Polynomial((1.0,) * len(inputs))
         self.operators.append(OperatorCost(inputs, linear, linear))
         self._where.append(where)
         self._work.append(work)
         self._grain.append(grain)
+        self._carriers.append(carrier)
+        self._incoming.append(incoming)
 
-    def _service(self) -> FloatArray:
-        """Returns the time in s from a batch's arrival at each operator's node until the operator has done it: (operators,).
+    def _service(self, ways: Ways) -> FloatArray:
+        """Returns the time in s from a batch's arrival at each operator's node until the operator has done it: (ways,).
 
         A batch waits once for the node's processors, when it arrives.
         """
-        alone = self.grain / self.nodes.capacity_per_s[self.node_of]
-        found = alone.copy()
-        for number, operator in enumerate(self.operators):
-            host = int(self.node_of[number])
-            wait_s = self._wait_s(host)
+        node_of = self.node_of[ways.of]
+        found = self.grain[ways.of] / self.nodes.capacity_per_s[node_of]
+        for way, operator in enumerate(ways.operators):
             local = [
                 found[one.operator]
                 for one in operator.inputs
-                if isinstance(one, Upstream) and one.delay_s == 0.0 and self.node_of[one.operator] == self.node_of[number]
+                if isinstance(one, Upstream) and one.delay_s == 0.0 and node_of[one.operator] == node_of[way]
             ]
-            found[number] += max(local, default=wait_s)
+            # The work of a batch has been counted where it came.
+            found[way] = max(local, default=self._wait_s(int(node_of[way]))) + (0.0 if ways.roles[way] is Role.REST else found[way])
         return found
 
     def _wait_s(self, number: int) -> float:
