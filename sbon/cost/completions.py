@@ -121,19 +121,19 @@ class _Relay:
 
     def run(self) -> Completions:
         """Returns all arrivals and completions."""
-        for circle in self._circles():
-            (node, *others) = circle
-            operators = [number for number, there in enumerate(self._node_of) if there in circle]
-            if others or any(self._node_of[one.operator] == node and one.delay_s > 0 for one in self._inputs(operators)):
-                self._run_circle(circle, operators)
+        for nodes, is_circle in circles(self._operators, self._node_of, len(self._there)):
+            operators = [number for number, there in enumerate(self._node_of) if there in nodes]
+            if is_circle:
+                self._run_circle(nodes, operators)
                 continue
             for number in operators:
                 self._arrived[number] = self._arrivals(number)
-            if len(self._groups[node]) == 1:
+            (groups,) = (self._groups[node] for node in nodes)
+            if len(groups) == 1:
                 for number in self._open.intersection(operators):
                     self._done[number] = self._completions(number)
-            elif self._groups[node]:
-                self._run_node(node, sorted(self._open.intersection(operators)))
+            elif groups:
+                self._run_node(nodes[0], sorted(self._open.intersection(operators)))
         return Completions(self._arrived, self._done)
 
     def _run_circle(self, circle: Sequence[int], operators: Sequence[int]) -> None:
@@ -212,25 +212,6 @@ class _Relay:
                 share = np.divide(instants - knot[low], length, out=np.zeros(len(instants)), where=some)
             found.append(row[:, low] + share * (row[:, high] - row[:, low]))
         return found[0], found[1]
-
-    def _circles(self) -> list[list[int]]:
-        """Returns the nodes that send to each other in circles together, and each other node alone: upstream first."""
-        senders: list[set[int]] = [set() for _ in self._there]
-        for number, operator in enumerate(self._operators):
-            senders[self._node_of[number]].update(self._node_of[one.operator] for one in upstreams(operator))
-        reached: list[set[int]] = []
-        for node in range(len(senders)):
-            found, waiting = {node}, [node]
-            while waiting:
-                new = senders[waiting.pop()] - found
-                found |= new
-                waiting += new
-            reached.append(found)
-        made = {frozenset(one for one in reached[node] if node in reached[one]) for node in range(len(senders))}
-        return [sorted(circle) for circle in sorted(made, key=lambda circle: (len(reached[min(circle)]), min(circle)))]
-
-    def _inputs(self, operators: Sequence[int]) -> Iterator[Upstream]:
-        return (one for number in operators for one in upstreams(self._operators[number]))
 
     def _with_consumers_elsewhere(self) -> set[int]:
         """Returns the operators whose completions are needed: those with a consumer behind propagation, or without one on their node."""
@@ -531,6 +512,33 @@ def _first_idle(left: FloatArray, right: FloatArray, could: FloatArray, here: In
         found[ends] = could[one[ends]] + np.divide(waiting[which] * passed, spare, out=np.zeros_like(spare), where=spare > 0)
     at_once = np.take_along_axis(waiting, np.broadcast_to(here[:, None], (*left.shape[:2], 1)), axis=2)[:, :, 0] <= TINY_S
     return np.where(at_once, could[here], found)
+
+
+def circles(operators: Sequence[OperatorCost], node_of: Sequence[int], nodes: int) -> list[tuple[list[int], bool]]:
+    """Returns the nodes that send to each other in circles together, and each other node alone, upstream first.
+
+    Returns
+    -------
+    nodes, and True for those that send to each other, or to themselves with propagation
+    """
+    senders: list[set[int]] = [set() for _ in range(nodes)]
+    to_themselves: set[int] = set()
+    for operator, node in zip(operators, node_of, strict=True):
+        for one in upstreams(operator):
+            senders[node].add(node_of[one.operator])
+            if node_of[one.operator] == node and one.delay_s > 0:
+                to_themselves.add(node)
+    reached: list[set[int]] = []
+    for node in range(nodes):
+        found, waiting = {node}, [node]
+        while waiting:
+            new = senders[waiting.pop()] - found
+            found |= new
+            waiting += new
+        reached.append(found)
+    made = {frozenset(one for one in reached[node] if node in reached[one]) for node in range(nodes)}
+    ordered = sorted(map(sorted, made), key=lambda some: (len(reached[some[0]]), some[0]))
+    return [(some, len(some) > 1 or some[0] in to_themselves) for some in ordered]
 
 
 def upstreams(operator: OperatorCost) -> Iterator[Upstream]:

@@ -44,8 +44,9 @@ def profile_of(query: PlacedQuery) -> Profile:
     """Returns the target points: those of the plan, else the expected or the greatest measured rates as the only one."""
     expected = query.rows_per_s()
     for operator, series in query.arrivals.items():
-        if len(series.rows):
-            expected[operator] = max(expected.get(operator, 0.0), float(series.rows.max()) / series.width_s)
+        if len(series.rows) * series.width_s >= 1.0:
+            by_second = series.merged(max(1, round(1.0 / series.width_s)))
+            expected[operator] = max(expected.get(operator, 0.0), float(by_second.rows.max()) / by_second.width_s)
     rates = {spec.id: expected.get(spec.id, 0.0) for spec in query.sources}
     points = {point.name: {**rates, **{one: rate for one, rate in point.rates if one in rates}} for point in query.plan.profile}
     return points or {"": rates}

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from sbon.cost.completions import circles
 from sbon.cost.figure import Edge, Figure
 from sbon.cost.figure import Source as FigureSource
 from sbon.cost.flow import FlowLink, OperatorFlow
@@ -24,10 +25,10 @@ from sbon.types import FloatArray, NodeId, OperatorId
 
 LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
 """Widths (s) and numbers of intervals to try, in order. The narrowest width is the pace of sources: an interval has one batch of each."""
-LONGEST_OF_BURSTS = (1.0, 128)
-"""Longest period where sources have bursts: it has each second of the last minute twice, so that each burst is whole at least once."""
+BURSTS = (0.25, 512)
+"""The same where sources have bursts, known by quarters of a second: each burst of the minute is whole, wherever the greatest one is."""
 PARTS = 4
-"""Parts of a second for which arrivals in bursts are estimated; the time of a prediction grows with them."""
+"""Parts of a measured interval for which arrivals in bursts are estimated; the time of a prediction grows with them."""
 WAITS = 2
 """Number of times that a batch waits for a processor at each node: when it arrives, and when its task runs."""
 HORIZON_S = 60.0
@@ -173,25 +174,21 @@ def loads(query: PlacedQuery) -> dict[NodeId, float]:
 
 
 def _ladder(query: PlacedQuery) -> tuple[tuple[float, int], ...]:
-    return (*LADDER[:-1], LONGEST_OF_BURSTS) if query.arrivals else LADDER
+    return (BURSTS,) if query.arrivals else LADDER
 
 
 def _expected_case(query: PlacedQuery) -> "_Case":
     """Returns the expected case: the shortest period in which the peak of the query's own work is done, or the last minute, if a burst of
     other programs or of running queries makes answers later there.
 
-    The short periods see only the latest seconds of the use by others. Where sources have bursts and intervals are wide, the case has parts
-    of intervals.
+    The short periods see only the latest seconds of the use by others. Where sources have bursts, the case has parts of the measured
+    intervals, but not where nodes send to each other in circles: there the prediction would take seconds.
     """
-    case = _whole_case(query)
-    if case.width_s < LADDER[-1][0] or not query.arrivals:
-        return case
-    return _Case(query, Edge.EXPECTED, case.width_s / PARTS, PARTS * case.work.shape[1])
-
-
-def _whole_case(query: PlacedQuery) -> "_Case":
-    """Returns the expected case, in whole intervals."""
-    short, minute = _case(query, Edge.EXPECTED), _Case(query, Edge.EXPECTED, *_ladder(query)[-1])
+    if query.arrivals:
+        width_s, intervals = BURSTS
+        whole = _Case(query, Edge.EXPECTED, width_s, intervals)
+        return whole if whole.has_circle() else _Case(query, Edge.EXPECTED, width_s / PARTS, PARTS * intervals)
+    short, minute = _case(query, Edge.EXPECTED), _Case(query, Edge.EXPECTED, *LADDER[-1])
     if short.width_s == minute.width_s or not minute.is_behind() or minute.overloaded():
         return short
     return max(short, minute, key=lambda case: float(case.expected().likely_s.max()))
@@ -257,7 +254,7 @@ class _Case:
             None if hosts.left is None else np.concatenate([hosts.left, left]),
         )
         self.node_of, self.work, self.grain = np.array(self._where, dtype=np.int64), np.array(self._work), np.array(self._grain)
-        self.answers = flow.rows_in[row[query.plan.operators[-1].id]]
+        self.answers = flow.rows_in[row[query.plan.operators[-1].id]] * query.measured(intervals, width_s)
 
     def is_drained(self) -> bool:
         """Tells whether no node or link is behind at the end."""
@@ -266,6 +263,10 @@ class _Case:
     def is_behind(self) -> bool:
         """Tells whether a node or link is behind at any time."""
         return float(excess_s(self.work, self.node_of, self.nodes, self.width_s).max()) > DRAINED_S
+
+    def has_circle(self) -> bool:
+        """Tells whether nodes send to each other in a circle."""
+        return any(is_circle for _, is_circle in circles(self.operators, self.node_of.tolist(), len(self.nodes.cores)))
 
     def overloaded(self) -> tuple[str, ...]:
         """Returns the nodes and links with more load than capacity over the whole time."""
@@ -288,7 +289,8 @@ class _Case:
         query = self.query
         wait_s = WAITS * max(query.nodes[name].longest_wait_s() for name in self.names)
         terms = Terms(blocking_s=query.quantum_s + wait_s, pace_s=query.pace_s, clock_s=query.clock_s)
-        return float(upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms).max())
+        even = not query.arrivals  # bursts begin and end within intervals
+        return float(upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms, even=even).max())
 
     def _add(
         self,

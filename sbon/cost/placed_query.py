@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from sbon.cost.arrivals import Series
 from sbon.cost.figure import Edge, Figure, Source, by_rule
@@ -103,11 +104,20 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
         for spec in self.sources:
             given = self.arrivals.get(spec.id)
             if given is not None and given.rows.sum() > 0:
-                found[spec.id] = _resampled(_in_parts(given, parts), start_s, intervals, width_s)
+                begin_s = _begin_s(given, intervals, width_s)
+                found[spec.id] = _resampled(_in_parts(given, parts), begin_s, start_s, intervals, width_s)
                 continue
             rate = rates.get(spec.id, 0.0)
             ones = np.ones(intervals)
             found[spec.id] = Series(start_s, width_s, rate * width_s * ones, min(rate, SOURCE_BATCHES_PER_S) * width_s * ones, 0.0 * ones)
+        return found
+
+    def measured(self, intervals: int, width_s: float) -> npt.NDArray[np.bool_]:
+        """Tells which intervals of the series have measured arrivals of a source: (intervals,). All, if there are none."""
+        found = np.full(intervals, not self.arrivals)
+        for given in self.arrivals.values():
+            middle_s = _begin_s(given, intervals, width_s) + (np.arange(intervals) + 0.5) * width_s
+            found |= (middle_s > 0) & (middle_s < len(given.rows) * given.width_s)
         return found
 
     def nodes_at(self, names: tuple[NodeId, ...], edge: Edge, intervals: int, width_s: float) -> Nodes:
@@ -191,18 +201,27 @@ def _in_parts(given: Series, parts: int) -> Series:
     return Series(given.start_s, given.width_s / parts, rows, batches, sizes)
 
 
-def _resampled(given: Series, start_s: float, intervals: int, width_s: float) -> Series:
-    """Returns measured arrivals in narrower or wider intervals, with the middle of the one with the most rows in the middle; repeated if
-    too short."""
-    length_s = intervals * width_s
-    needed = max(1, int(np.ceil(length_s / given.width_s)) + 1)
-    first = int(np.argmax(given.rows)) - needed // 2
-    edges = np.arange(needed + 1) * given.width_s
-    step_s = min(width_s, given.width_s)  # other steps would divide an interval between two, and blur jumps
-    before_s = np.floor(((needed // 2 + 0.5) * given.width_s - length_s / 2) / step_s + 1e-9) * step_s
-    ends = before_s + np.arange(intervals + 1) * width_s
+def _resampled(given: Series, begin_s: float, start_s: float, intervals: int, width_s: float) -> Series:
+    """Returns measured arrivals in narrower or wider intervals. Before and after what was measured, rows come at the mean rate.
+
+    Parameters
+    ----------
+    begin_s : start of the first interval, since the start of what was measured
+    start_s : the same on the clock of the returned series
+    """
+    ends = begin_s + np.arange(intervals + 1) * width_s
+    edges = np.arange(len(given.rows) + 1) * given.width_s
+    beyond_s = np.minimum(ends, 0.0) + np.maximum(ends - edges[-1], 0.0)
     made = []
     for values in (given.rows, given.batches, given.size_bytes):
-        placed = np.resize(np.roll(values, -first), needed)
-        made.append(np.diff(np.interp(ends, edges, np.concatenate([[0.0], np.cumsum(placed)]))))
+        by_end = np.interp(ends, edges, np.concatenate([[0.0], np.cumsum(values)])) + beyond_s * values.sum() / edges[-1]
+        made.append(np.diff(by_end))
     return Series(start_s, width_s, *(np.maximum(0.0, values) for values in made))
+
+
+def _begin_s(given: Series, intervals: int, width_s: float) -> float:
+    """Returns the start of the first interval, in s since the start of the measured ones: the middle of the one with the most rows is in
+    the middle."""
+    step_s = min(width_s, given.width_s)  # other steps would divide an interval between two, and blur jumps
+    middle_s = (int(np.argmax(given.rows)) + 0.5) * given.width_s
+    return float(np.floor((middle_s - intervals * width_s / 2) / step_s + 1e-9) * step_s)

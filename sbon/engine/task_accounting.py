@@ -71,6 +71,8 @@ class TaskAccounting:
             if step.state_bytes is not None:
                 instance.figures.state_bytes = step.state_bytes
             port = stage.incoming.link.port if stage.incoming is not None else 0 if instance is source else None
+            if instance is source and made.payload is not None:
+                instance.figures.rate_out.gained(task.now, made.payload.rows)
             instance.figures.step(port, step.rows, made.payload.rows if made.payload is not None else 0, step.cpu_ns, step.spent_s)
             if number == 0 and task.late and instance.waiting.misses is not None:
                 instance.figures.late(instance.waiting.misses.counted([kinds for _, kinds in task.late]), defers=defers(instance))

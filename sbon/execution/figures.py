@@ -6,7 +6,7 @@ from sbon.batching import Cost
 from sbon.digest import RecentDigest
 from sbon.execution.accounts import Accounts
 from sbon.execution.port_costs import PortCosts
-from sbon.execution.rates import BySecond, Rate
+from sbon.execution.rates import ByQuarter, Rate
 from sbon.misfits import Misfits
 from sbon.wire.costs import OperatorCosts
 from sbon.wire.reports import LatencyTold
@@ -74,7 +74,7 @@ class Figures:
         self.port_costs = PortCosts()
         """Fitted processor time of batches, by input port."""
         self.rate_in = Rate()
-        self.rate_out = BySecond()
+        self.rate_out = ByQuarter()
 
     def step(self, port: int | None, rows_in: int, rows_out: int, cpu_ns: int, spent_s: float) -> None:
         """Counts one step of a task: a batch, or a slice of one, at a port.

@@ -1,6 +1,6 @@
 """Mean rates of counters: over seconds for display, over minutes for decisions."""
 
-import itertools
+import math
 from collections import deque
 
 
@@ -28,34 +28,70 @@ class Rate:
         return (v1 - v0) / (t1 - t0) if t1 > t0 else 0.0
 
 
-class BySecond(Rate):
-    """A rate that also knows the gains of each second of the last minute, for predictions of a source whose rows come in bursts.
+class ByQuarter(Rate):
+    """A rate that also knows the gains of each quarter of a second of the last minute, for predictions of a source whose rows come in
+    bursts.
 
     Examples
     --------
-    >>> given = BySecond()
-    >>> for second, total in enumerate([0, 10, 20, 120, 130, 140]):
-    ...     given.sample(float(second), total)
+    >>> given = ByQuarter()
+    >>> given.sample(0.0, 0)
+    >>> for second, rows in enumerate([10, 10, 100, 10]):
+    ...     given.gained(second + 0.3, rows)
+    ...     given.sample(second + 1.0, 0)
     >>> given.bursts
-    (10, 10, 100, 10, 10)
-    >>> for second in range(6, 70):
-    ...     given.sample(float(second), 140 + 10 * second)
-    >>> given.bursts, given.per_s
-    ((), 10.0)
+    (0, 10, 0, 0, 0, 10, 0, 0, 0, 100, 0, 0, 0, 10, 0, 0)
+    >>> for second in range(4, 70):
+    ...     given.gained(second + 0.3, 10)
+    ...     given.sample(second + 1.0, 0)
+    >>> given.bursts
+    ()
     """
 
-    __slots__ = ()
+    __slots__ = ("_begun", "_quarters")
 
-    KEPT = 60
+    PER_S = 4
+    QUARTERS = 60 * PER_S
     UNEVEN = 1.5
     """Ratio of the greatest second to the mean, up to which rows count as even."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = 0
+        """Number of the quarter of a second of the first sample."""
+        self._quarters: deque[tuple[int, int]] = deque()
+        """Number of each quarter of a second with gains, on the clock of the samples, and its gains."""
+
+    def sample(self, now: float, total: float) -> None:
+        """Takes the counter's value at an instant."""
+        if not self._samples:
+            self._begun = math.floor(now * self.PER_S)
+        super().sample(now, total)
+
+    def gained(self, now: float, gain: int) -> None:
+        """Counts a gain at an instant, which is not before the last one."""
+        quarter = math.floor(now * self.PER_S)
+        if self._quarters and quarter <= self._quarters[-1][0]:
+            last, gains = self._quarters.pop()
+            self._quarters.append((last, gains + gain))
+            return
+        self._quarters.append((quarter, gain))
+        while self._quarters[0][0] < quarter - self.QUARTERS:
+            self._quarters.popleft()
+
     @property
     def bursts(self) -> tuple[int, ...]:
-        """Gains by second, oldest first; empty while they are even, or none are known."""
-        pairs = itertools.pairwise(self._samples)
-        gains = tuple(max(0, round((v1 - v0) / (t1 - t0))) for (t0, v0), (t1, v1) in pairs if t1 > t0)
-        return gains if gains and max(gains) > self.UNEVEN * sum(gains) / len(gains) else ()
+        """Gains by quarter of a second until the last sample, oldest first, from the first sample on; empty while seconds are even, or none
+        are known."""
+        if len(self._samples) < 2:
+            return ()
+        end = math.floor(self._samples[-1][0] * self.PER_S)
+        begin = max(end - self.QUARTERS, self._begun)
+        begin += (end - begin) % self.PER_S
+        gains = dict(self._quarters)
+        found = tuple(gains.get(quarter, 0) for quarter in range(begin, end))
+        seconds = [sum(found[at : at + self.PER_S]) for at in range(0, len(found), self.PER_S)]
+        return found if seconds and max(seconds) > self.UNEVEN * sum(seconds) / len(seconds) else ()
 
 
 class SteadyRate:

@@ -169,10 +169,10 @@ class Forecast:
         return msgspec.structs.replace(found, nodes={**{node: cost_store.nodes.of(node, now) for node in others}, **found.nodes})
 
     def _bursts(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[OperatorId, Series]:
-        """Returns the rows by second of those sources that give them in bursts."""
+        """Returns the rows by quarter of a second of those sources that give them in bursts."""
         sources = (spec.id for spec in self.plan.operators if isinstance(spec.params, SourceParams))
         told = {source: reports[source].bursts for source in sources if source in reports}
-        return {source: by_second(bursts) for source, bursts in told.items() if bursts is not msgspec.UNSET and any(bursts)}
+        return {source: by_quarter(bursts) for source, bursts in told.items() if bursts is not msgspec.UNSET and any(bursts)}
 
     def _own_cores(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[NodeId, float]:
         """Returns the cores that the query's own operators use, by node."""
@@ -255,10 +255,10 @@ class Forecast:
         return f"answers took up to {self.measured.max_ms:.0f} ms, max_latency is {bound_ms:g} ms: {why}"
 
 
-def by_second(rows: Sequence[int]) -> Series:
-    """Returns the arrivals of a source that gave so many rows in each second, in batches as sources make them."""
+def by_quarter(rows: Sequence[int]) -> Series:
+    """Returns the arrivals of a source that gave so many rows in each quarter of a second, in batches as sources make them."""
     given = np.array(rows, dtype=np.float64)
-    return Series(0.0, 1.0, given, np.minimum(given, SOURCE_BATCHES_PER_S), np.zeros(len(given)))
+    return Series(0.0, 0.25, given, np.minimum(given, SOURCE_BATCHES_PER_S / 4), np.zeros(len(given)))
 
 
 def _use(cost_store: CostStore, node: NodeId, now: float) -> float:

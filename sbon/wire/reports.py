@@ -6,7 +6,7 @@ import msgspec
 
 from sbon.message_limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Text
 from sbon.misfits import KINDS_REPORTED_MAX, Misfit
-from sbon.wire.costs import BINS, TOLD_MAX, NodeTold, OperatorCosts
+from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
 from sbon.wire.deployment import User
 
 
@@ -117,8 +117,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Reasons why a source or an operator has left rows out: the kinds with the most rows."""
     latency: LatencyTold | None = None
     """Latencies at a sink that has taken rows."""
-    bursts: Annotated[tuple[Count, ...], BINS] | msgspec.UnsetType = msgspec.UNSET
-    """Rows that a source gave in each second of the last minute, oldest first, if they come in bursts."""
+    bursts: Annotated[tuple[Count, ...], msgspec.Meta(max_length=240)] | msgspec.UnsetType = msgspec.UNSET
+    """Rows that a source gave in each quarter of a second of the last minute, oldest first, if they come in bursts."""
     missed: MissedRows | msgspec.UnsetType = msgspec.UNSET
     """Rows that would have been late, if the operator may leave rows out; `rows_in` includes them."""
     position: FilePosition | msgspec.UnsetType = msgspec.UNSET

@@ -1,7 +1,7 @@
-"""Compares the predicted and the true latency of a placed query whose source has bursts, known by second.
+"""Compares the predicted and the true latency of a placed query whose source has bursts, known by quarters of a second.
 
-This is what an agent knows of a running query: the rows of each second of the last minute. The truth follows each batch of 10 ms through
-source, filter and sink on three nodes. Its rows are drawn from a rate that jumps or swings within seconds.
+This is what an agent knows of a running query: the rows of each quarter of a second of the last minute. The truth follows each batch of
+10 ms through source, filter and sink on three nodes. Its rows are drawn from a rate that jumps or swings at any time.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,15 @@ import numpy as np
 
 from sbon.cost.figure import Source, around
 from sbon.cost.latency_prediction import predicted_latency
+from sbon.cost.mace import quantile
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.resources import NodeResources, UseSeries
 from sbon.cost.store import CostStore
-from sbon.planning.forecast import by_second
+from sbon.planning.forecast import by_quarter
 from sbon.planning.gathering import placed_query
 from sbon.query.link_bytes import SOURCE_BATCHES_PER_S
 from sbon.query.params.rowwise import MapParams
-from sbon.types import FloatArray
+from sbon.types import FloatArray, IntArray
 from sbon_testbed.mace.bounds import SOURCE, known_costs, plan_of
 from sbon_testbed.mace.streams import on_off_rates
 
@@ -40,6 +41,8 @@ class Running(NamedTuple):
     query: PlacedQuery
     latency_s: FloatArray
     """(batches,): from the end of a batch at the source to its answer."""
+    rows: IntArray
+    """(batches,): sinks measure the latency of rows."""
 
 
 def evaluate_bursts(runs: int, seed: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def running(kind: str, rng: np.random.Generator) -> Running:
         store.nodes.told(name, NodeResources(node=name, cores=1, speed=speed, others=UseSeries((0.0,) * 10)), 0.0)
     store.statistics.restore([known_costs(spec, BATCH_NS, row_ns[spec.signature]) for spec in plan.operators], 0.0)
     (source,) = (spec.id for spec in plan.operators if not spec.ports)
-    bursts = by_second(rows.reshape(MINUTE_S, -1).sum(axis=1).tolist())
+    bursts = by_quarter(rows.reshape(4 * MINUTE_S, -1).sum(axis=1).tolist())
     links = [(one, other, ONE_WAY_MS, True) for one in "abc" for other in "abc" if one != other]
     node_of = {spec.id: "b" if isinstance(spec.params, MapParams) else spec.pinned or "c" for spec in plan.operators}
     query = placed_query(store, plan, node_of, links, now=0.0, arrivals={source: bursts})
@@ -77,7 +80,7 @@ def running(kind: str, rng: np.random.Generator) -> Running:
     for number, spec in enumerate(plan.operators):  # one after the other, each on a node of its own
         work_s = np.array((BATCH_NS + row_ns[spec.signature] * rows[rows > 0]) / 1e9, dtype=np.float64)
         done_s = _served(done_s + (ONE_WAY_MS / 1e3 if number else 0.0), work_s)
-    return Running(query, done_s - at_s)
+    return Running(query, done_s - at_s, rows[rows > 0])
 
 
 def _rates(kind: str, rng: np.random.Generator, count: int, batch_s: float) -> FloatArray:
@@ -102,7 +105,11 @@ def _served(arrived_s: FloatArray, work_s: FloatArray) -> FloatArray:
 
 
 def _compared(one: Running) -> dict[str, float]:
-    told, worst_s, p99_s = predicted_latency(one.query), float(one.latency_s.max()), float(np.quantile(one.latency_s, 0.99))
+    told, worst_s, p99_s = (
+        predicted_latency(one.query),
+        float(one.latency_s.max()),
+        quantile(one.latency_s, 0.99, one.rows.astype(np.float64)),
+    )
     if told.worst_s is None or told.p99_s is None:
         raise AssertionError(f"{told.overloaded} have more load than capacity, expected {LOAD:.0%} on average")
     return {

@@ -173,7 +173,7 @@ def _bursts(runs: int, seed: int, progress: Progress) -> Evaluated:
     def show() -> None:
         for kind, one in found.items():
             by_run = {str(number): run for number, run in enumerate(one["runs"], 1)}
-            show_worst(f"bursts: a query whose source is known by second, {kind}", "run", by_run)
+            show_worst(f"bursts: a query whose source is known by quarters of a second, {kind}", "run", by_run)
 
     return {"bursts": found}, show
 

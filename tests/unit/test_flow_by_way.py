@@ -16,7 +16,7 @@ from sbon.cost.node_excess import Nodes
 from sbon.cost.resources import NodeResources, UseSeries
 from sbon.cost.store import CostStore
 from sbon.cost.ways import by_way
-from sbon.planning.forecast import by_second
+from sbon.planning.forecast import by_quarter
 from sbon.planning.gathering import placed_query
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.windowed import WindowParams
@@ -144,7 +144,7 @@ def test_rows_of_a_near_source_are_worked_on_before_those_of_a_far_one_come(sql:
         cost_store.nodes.told(name, NodeResources(node=name, cores=1, speed=speed, others=UseSeries((0.0,) * 10)), 0.0)
     costs = [known_costs(spec, 1e3, ROW_NS if isinstance(spec.params, costly) else 0.0) for spec in plan.operators]
     cost_store.statistics.restore(costs, 0.0)
-    bursts = by_second([0] * 10 + [RATE] * BURST_S + [0] * 46)
+    bursts = by_quarter([0] * 40 + [RATE // 4] * 4 * BURST_S + [0] * 184)
     latency_ms = {"a": 0.0, "b": FAR_S * 1e3}
     query = placed_query(
         cost_store,

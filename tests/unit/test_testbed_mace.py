@@ -45,7 +45,7 @@ def test_predictions_are_compared_with_virtual_time(tmp_path: Path) -> None:
         assert one["mace_s"] <= one["predicted_s"] * 1.001 <= one["upper_s"]
 
 
-def test_bursts_known_by_second_are_predicted_within_seconds(tmp_path: Path) -> None:
+def test_bursts_known_by_quarters_of_a_second_are_predicted_within_them(tmp_path: Path) -> None:
     where = tmp_path / "mace.json"
 
     assert run(["testbed", "mace", "--part", "bursts", "--runs", "1", "--quiet", "--json", str(where)]) in (0, None)
@@ -56,7 +56,7 @@ def test_bursts_known_by_second_are_predicted_within_seconds(tmp_path: Path) -> 
         (one,) = kind["runs"]
         assert one["error"] == pytest.approx(abs(one["predicted_s"] / one["measured_s"] - 1)) == kind["error"]
         assert one["mace_s"] <= one["predicted_s"] <= one["upper_s"]
-    assert found["on_off"]["error"] < 0.05
+    assert found["on_off"]["error"] < 0.03
 
 
 def test_chunks_are_predicted_from_statistics_of_the_first(tmp_path: Path) -> None:
