@@ -11,6 +11,7 @@ E(s) = s, and the formula is the cumulative excess. Time is divided by intervals
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -75,6 +76,42 @@ def completions(
     return _Relay(operators, work, node_of, nodes, width_s, late_s, even, is_bound, of).run()
 
 
+class _Weighted(NamedTuple):
+    """Work of the groups of a node in several weightings; groups that a weighting leaves out have no row."""
+
+    apart: tuple[int, ...]
+    """Operators weighed apart from the rest of the node."""
+    work: FloatArray
+    """(rows, intervals + 1): work of stimulus times up to each end, in seconds of one core; the rows of a weighting follow each other."""
+    group: IntArray
+    """(rows,): index of the group among those of the node."""
+    first: IntArray
+    """(weightings,): first row of each weighting."""
+
+    def summed(self, of_rows: FloatArray) -> FloatArray:
+        """Returns the sum over the groups of each weighting: (weightings, ...).
+
+        Parameters
+        ----------
+        of_rows : (rows, ...)
+        """
+        found: FloatArray = np.add.reduceat(of_rows, self.first, axis=0)
+        return found
+
+
+def _weighted_of(apart: tuple[int, ...], weightings: Sequence[FloatArray]) -> _Weighted:
+    """Returns work by weighting, without the groups that have none.
+
+    Parameters
+    ----------
+    weightings : each (groups, intervals + 1)
+    """
+    has = [np.flatnonzero(one[:, -1] > 0) for one in weightings]
+    has = [groups if len(groups) else np.zeros(1, dtype=np.int64) for groups in has]
+    rows = np.concatenate([one[groups] for one, groups in zip(weightings, has, strict=True)])
+    return _Weighted(apart, rows, np.concatenate(has), np.cumsum([0, *map(len, has[:-1])]))
+
+
 class _Relay:
     """Follows work from node to node, interval by interval; keeps for each node only the intervals in which a busy period can still
     begin."""
@@ -114,6 +151,7 @@ class _Relay:
         np.cumsum(work / speed[node_of][:, None], axis=1, out=total[:, 1:])
         self._all = [np.array([total[group].sum(axis=0) for group in groups]) for groups in self._groups]
         """For each node (groups, intervals + 1): work of stimulus times up to each end, in seconds of one core."""
+        self._whole = [_weighted_of((), [one]) if len(one) else None for one in self._all]
         self._open = self._with_consumers_elsewhere()
         self._counted = {number: self._weighted(number, total) for number in sorted(self._open)}
         self._found: dict[tuple[int, tuple[int, ...], tuple[bool, ...], float], float] = {}
@@ -157,17 +195,16 @@ class _Relay:
             ends = slice(begin, min(begin + BLOCK, count))
             found: dict[tuple[tuple[int, ...], bytes], FloatArray] = {}
             for number in operators:
-                apart, total = self._counted[number]
-                arrived = self._arrived[number, ends]
-                key = apart, arrived.tobytes()
+                counted, arrived = self._counted[number], self._arrived[number, ends]
+                key = counted.apart, arrived.tobytes()
                 if key not in found:
-                    found[key] = self._ends_of(node, total, ends, arrived)
+                    found[key] = self._ends_of(node, counted, ends, arrived)
                 self._done[number, ends] = found[key] + self._late_s[number]
             self._forget(node, ends.stop - 1)
         for number in operators:
             self._done[number] = np.maximum.accumulate(self._done[number])
 
-    def _ends_of(self, node: int, total: FloatArray, ends: slice, arrived: FloatArray) -> FloatArray:
+    def _ends_of(self, node: int, counted: _Weighted, ends: slice, arrived: FloatArray) -> FloatArray:
         """Returns what `_end_of` does, for some ends of intervals at once: (ends,).
 
         Work of later stimulus times does not count, so that each end has its own sum of work that has come by an instant.
@@ -185,33 +222,50 @@ class _Relay:
         latest = np.full(len(arrived), np.inf)
         if not finite:
             return latest
-        until = total[:, :, ends][:, :, :finite]
-        left, right = np.zeros((2, len(total), finite, len(instants)))
-        for group, knot in enumerate(knots):
-            by_left, by_right = self._come(total[:, group, first : ends.stop], knot, instants)
-            left += np.minimum(by_left[:, None], until[:, group, :, None])
-            right += np.minimum(by_right[:, None], until[:, group, :, None])
+        until = counted.work[:, ends][:, :finite, None]
+        come = self._come(counted, first, knots, instants, by=not self._is_bound)
+        left = counted.summed(np.minimum(come[:, :1], until))
         here = np.searchsorted(instants, arrived[:finite])
         if self._is_bound:
             some = np.where(np.arange(len(instants)) <= here[:, None], could - left, -np.inf)
-            found = (some.max(axis=2) + until.sum(axis=1)).max(axis=0)
+            found = (some.max(axis=2) + counted.summed(until[:, :, 0])).max(axis=0)
         else:
-            found = _first_idle(left, right, could, here).max(axis=0)
+            found = _first_idle(left, counted.summed(np.minimum(come[:, 1:], until)), could, here).max(axis=0)
         latest[:finite] = found if clock is None else np.maximum(arrived[:finite], clock.instant_of(found))
         return latest
 
-    def _come(self, row: FloatArray, knot: FloatArray, instants: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Returns the work of a group that has certainly come before each instant, and by each: (weightings, instants)."""
-        found = []
-        for side, is_even in (("left", self._even), ("right", True)):
-            place = knot.searchsorted(instants, side=side)  # type: ignore[call-overload]
-            low, high = np.maximum(place - 1, 0), np.minimum(place, len(knot) - 1)
-            with np.errstate(invalid="ignore"):  # both knots of an instant may be infinite
-                length = knot[high] - knot[low]
-                some = (length > 0) & (place > 0) & is_even
-                share = np.divide(instants - knot[low], length, out=np.zeros(len(instants)), where=some)
-            found.append(row[:, low] + share * (row[:, high] - row[:, low]))
-        return found[0], found[1]
+    def _come(self, counted: _Weighted, first: int, knots: Sequence[FloatArray], instants: FloatArray, *, by: bool) -> FloatArray:
+        """Returns the work that has certainly come before each instant: (rows of `counted`, 1, instants).
+
+        Parameters
+        ----------
+        first : end of the interval at which the knots begin
+        knots : instants at which the work of each group up to that end, the next, ... has come; none if that is not known
+        by : the work before the instants is followed by that which has come by them, (rows of `counted`, 2, instants)
+        """
+        groups, sides, count = len(knots), 2 if by else 1, len(instants) + 1
+        lengths = np.array([len(knot) for knot in knots] * sides)
+        flat = np.concatenate([*knots, [np.nan]])
+        begins = np.minimum((np.cumsum(lengths) - lengths) % max(1, len(flat) - 1), len(flat) - 1)
+        # A knot counts from the first instant after it, or by that at it. `place`, (sides x groups, instants), is the number that count.
+        there = instants.searchsorted(flat[:-1], side="right")
+        if by:
+            there = np.concatenate([there, instants.searchsorted(flat[:-1], side="left")])
+        cells = np.repeat(count * np.arange(sides * groups), lengths) + there
+        place = np.bincount(cells, minlength=sides * groups * count).reshape(-1, count)[:, :-1].cumsum(axis=1)
+        low = np.maximum(place - 1, 0)
+        high = np.maximum(np.minimum(place, lengths[:, None] - 1), 0)
+        since = flat[begins[:, None] + low]
+        with np.errstate(invalid="ignore"):  # both knots of an instant may be infinite, and a group may have none
+            length = flat[begins[:, None] + high] - since
+            share = np.divide(instants - since, length, out=np.zeros(low.shape), where=(length > 0) & (place > 0))
+        if not self._even:
+            share[:groups] = 0.0
+        # (rows, sides, instants)
+        row, group = np.arange(len(counted.work))[:, None, None], counted.group[:, None] + groups * np.arange(sides)
+        sure = counted.work[row, first + low[group]]
+        found: FloatArray = sure + share[group] * (counted.work[row, first + high[group]] - sure)
+        return found
 
     def _with_consumers_elsewhere(self) -> set[int]:
         """Returns the operators whose completions are needed: those with a consumer behind propagation, or without one on their node."""
@@ -242,23 +296,18 @@ class _Relay:
             groups[self._node_of[number]].setdefault(ways[-1], []).append(number)
         return [list(found.values()) for found in groups]
 
-    def _weighted(self, number: int, total: FloatArray) -> tuple[tuple[int, ...], FloatArray]:
+    def _weighted(self, number: int, total: FloatArray) -> _Weighted:
         """Returns the work of each group of the node, weighted by the time for which it delays one operator's end; the greatest of several
         weightings counts.
 
         On c cores, a second of other operators' work takes 1/c s. But the work of one operator, and of operators that follow each other on
         the node, is done one after the other. As a bound: all work of this chain, and 1/c of the rest (Graham). As expected: the greater of
         1/c of all work, and all work of any single operator of the chain.
-
-        Returns
-        -------
-        apart : operators weighed apart from the rest of the node
-        weighted : (weightings, groups, intervals + 1)
         """
         node = self._node_of[number]
         cores = self._cores[node]
         if cores == 1:
-            return (), self._all[node][None]
+            return _weighted_of((), [self._all[node]])
         chain, waiting = {number}, [number]
         while waiting:
             target = waiting.pop()
@@ -271,12 +320,13 @@ class _Relay:
             return np.array([sum(weights.get(one, otherwise) * total[one] for one in group) for group in self._groups[node]])
 
         if self._is_bound:
-            return tuple(sorted(chain)), summed(dict.fromkeys(chain, 1.0), 1.0 / cores)[None]
+            return _weighted_of(tuple(sorted(chain)), [summed(dict.fromkeys(chain, 1.0), 1.0 / cores)])
         ways: dict[int, list[int]] = {self._of[one]: [] for one in sorted(chain)}
         for one in self._there[node]:
             if self._of[one] in ways:
                 ways[self._of[one]].append(one)
-        return tuple(ways), np.array([self._all[node] / cores, *(summed(dict.fromkeys(some, 1.0), 0.0) for some in ways.values())])
+        each = [summed(dict.fromkeys(some, 1.0), 0.0) for some in ways.values()]
+        return _weighted_of(tuple(ways), [self._all[node] / cores, *each])
 
     def _schedule(self, operators: Sequence[int]) -> list[tuple[bool, int, tuple[bool, ...]]]:
         """Returns the order in which arrivals and completions of an interval are computed, with the groups whose arrivals are known at each
@@ -333,7 +383,7 @@ class _Relay:
         node = self._node_of[number]
         arrived, clock = self._arrived[number], self._clocks[node]
         count = int(np.searchsorted(arrived, np.inf))
-        arrived, work = arrived[:count], self._counted[number][1][:, 0, :count]
+        arrived, work = arrived[:count], self._counted[number].work[:, :count]
         before = work if self._even else np.concatenate([work[:, :1], work[:, :-1]], axis=1)
         idle = np.maximum.accumulate((arrived if clock is None else clock.work_by(arrived)) - before, axis=1)
         if clock is not None and self._even:  # capacity changes while work arrives
@@ -350,26 +400,40 @@ class _Relay:
         node, arrived_s = self._node_of[number], float(self._arrived[number, end])
         if np.isinf(arrived_s):
             return np.inf
-        apart, total = self._counted[number]
-        latest = self._found.get((node, apart, known, arrived_s))
+        counted = self._counted[number]
+        latest = self._found.get((node, counted.apart, known, arrived_s))
         if latest is None:
             coming = [
                 self._arrived[group[0], end] if is_known else np.nan for group, is_known in zip(self._groups[node], known, strict=True)
             ]
-            latest = self._end_of(node, total, end, coming, arrived_s)
+            latest = self._end_of(node, counted, end, coming, arrived_s)
             if not self._is_bound and end and not all(known):
-                latest = self._in_circle(number, total, end, coming, arrived_s, latest)
-            self._found[node, apart, known, arrived_s] = latest
+                latest = self._in_circle(number, counted, end, coming, arrived_s, latest)
+            self._found[node, counted.apart, known, arrived_s] = latest
         before = self._done[number, end - 1] if end else -np.inf
         return max(latest + float(self._late_s[number]), float(before))
 
-    def _end_of(self, node: int, total: FloatArray, end: int, coming: Sequence[float], arrived_s: float) -> float:
-        """Returns the greatest end of all weightings, in s."""
-        latest = float((self._latest if self._is_bound else self._expected)(node, total, end, coming, arrived_s).max())
-        clock = self._clocks[node]
+    def _end_of(self, node: int, counted: _Weighted, end: int, coming: Sequence[float], arrived_s: float) -> float:
+        """Returns the greatest end of all weightings, in s.
+
+        As a bound, it is the latest end of a busy period that begins no later than the last work arrives. As expected, it is the first
+        instant at which the node has finished all work with stimulus times up to `end`, but not before `arrived_s`, when the last of that
+        work has arrived at the operator. Then all work of a group is assumed to arrive at its latest instant, and work of a group that is
+        not known to come in this interval is left out.
+        """
+        knots, instants, could = self._instants(node, end, coming, arrived_s)
+        clock, until = self._clocks[node], counted.work[:, end]
+        come = np.minimum(self._come(counted, self._from[node], knots, instants, by=not self._is_bound), until[:, None, None])
+        come = counted.summed(come)
+        if self._is_bound:
+            some = int(np.searchsorted(instants, arrived_s, side="right"))
+            ends = (could[:some] - come[:, 0, :some]).max(axis=1) + counted.summed(until)
+        else:
+            ends = _first_idle(come[:, :1], come[:, 1:], could, np.array([np.searchsorted(instants, arrived_s)]))[:, 0]
+        latest = float(ends.max())
         return latest if clock is None else max(arrived_s, float(clock.instant_of(np.array([latest]))[0]))
 
-    def _in_circle(self, number: int, total: FloatArray, end: int, coming: Sequence[float], arrived_s: float, without_s: float) -> float:
+    def _in_circle(self, number: int, counted: _Weighted, end: int, coming: Sequence[float], arrived_s: float, without_s: float) -> float:
         """Returns the end of an operator's work if work that goes in a circle comes as far behind it as in the interval before.
 
         The later the end is taken to be, the later that work comes, and the less of it counts. One step of the secant method, from the end
@@ -380,7 +444,7 @@ class _Relay:
 
         def end_if(done_s: float) -> float:
             guessed = np.where(np.isnan(coming), before + max(0.0, done_s + offset_s), coming)
-            return self._end_of(node, total, end, np.where(np.isfinite(guessed), guessed, coming).tolist(), arrived_s)
+            return self._end_of(node, counted, end, np.where(np.isfinite(guessed), guessed, coming).tolist(), arrived_s)
 
         with_s = end_if(without_s)
         more_s = with_s - without_s
@@ -388,38 +452,6 @@ class _Relay:
             return with_s
         again_s = end_if(with_s)
         return without_s + more_s * more_s / (more_s + with_s - again_s) if again_s < with_s else again_s
-
-    def _latest(self, node: int, total: FloatArray, end: int, coming: Sequence[float], arrived_s: float) -> FloatArray:
-        """Returns the latest end, on the node's clock, of a busy period that begins no later than the last work arrives, for each
-        weighting."""
-        knots, instants, could = self._instants(node, end, coming, arrived_s)
-        some = instants <= arrived_s
-        before = self._before(total, node, knots, instants[some], end)
-        found: FloatArray = (could[some] + total[:, :, end].sum(axis=1)[:, None] - before).max(axis=1)
-        return found
-
-    def _expected(self, node: int, total: FloatArray, end: int, coming: Sequence[float], arrived_s: float) -> FloatArray:
-        """Returns the first instant, on the node's clock, at which the node has finished all work with stimulus times up to `end`, for each
-        weighting; not before `arrived_s`, when the last of that work has arrived at the operator.
-
-        All work of a group is assumed to arrive at its latest instant. Work of a group that is not known to come in this interval is left
-        out.
-        """
-        knots, instants, could = self._instants(node, end, coming, arrived_s)
-        left, right = np.split(self._before(total, node, knots, instants, end, also_by=True), 2, axis=1)
-        here = int(np.searchsorted(instants, arrived_s))
-        waiting = right - could - np.minimum.accumulate(left - could, axis=1)
-        adding, passing = left[:, 1:] - right[:, :-1], could[1:] - could[:-1]
-        found: FloatArray = could[-1] + waiting[:, -1]
-        for row in range(len(total)):
-            if waiting[row, here] <= TINY_S:
-                found[row] = could[here]
-                continue
-            ends = np.flatnonzero((waiting[row, :-1] + adding[row] <= passing)[here:])
-            if ends.size:
-                one = here + int(ends[0])
-                found[row] = could[one] + waiting[row, one] * passing[one] / (passing[one] - adding[row, one])
-        return found
 
     def _instants(self, node: int, end: int, coming: Sequence[float], arrived_s: float) -> tuple[list[FloatArray], FloatArray, FloatArray]:
         """Returns the arrivals of each group, all instants at which something changes, and the node's clock at these instants.
@@ -443,35 +475,6 @@ class _Relay:
         found = found[np.append(found[1:] > found[:-1], True)]
         return knots, found, found if clock is None else clock.work_by(found)
 
-    def _before(
-        self, total: FloatArray, node: int, knots: Sequence[FloatArray], instants: FloatArray, end: int, *, also_by: bool = False
-    ) -> FloatArray:
-        """Returns the work, of stimulus times up to an end, that has certainly arrived before each instant: (weightings, instants).
-
-        Parameters
-        ----------
-        also_by : the columns of work before the instants are followed by as many with the work that has arrived by each instant
-        """
-        first = self._from[node]
-        at = np.concatenate([instants, instants]) if also_by else instants
-        is_even = self._even | (np.arange(len(at)) >= len(instants))
-        found = np.zeros((len(total), len(at)))
-        with np.errstate(invalid="ignore"):  # both knots of an instant may be infinite
-            for group, knot in enumerate(knots):
-                row = total[:, group, first:]
-                if not len(knot):
-                    found += row[:, :1]
-                    continue
-                place = knot.searchsorted(instants)  # knot[place - 1] < instant <= knot[place]
-                if also_by:
-                    place = np.concatenate([place, knot.searchsorted(instants, side="right")])
-                low, high = np.maximum(place - 1, 0), np.minimum(place, len(knot) - 1)
-                since, sure = knot[low], row[:, low]
-                length = knot[high] - since
-                share = np.divide(at - since, length, out=np.zeros(len(at)), where=is_even & (length > 0) & (place > 0))
-                found += np.minimum(sure + share * (row[:, high] - sure), row[:, end - first, None])
-        return found
-
     def _forget(self, node: int, end: int) -> None:
         """Drops the intervals in which no busy period can begin any more: all before the best of the instants up to which arrivals are
         known."""
@@ -485,7 +488,10 @@ class _Relay:
         knots, instants, could = self._instants(node, end, latest[:, -1].tolist(), sure_s)
         some = instants <= sure_s
         # Work counts in full, its greatest weight, so that no earlier instant can be better for any later end.
-        best_s = instants[int(np.argmax(could[some] - self._before(self._all[node][None], node, knots, instants[some], end)[0]))]
+        whole = self._whole[node]
+        assert whole is not None  # a node with groups has work
+        come = np.minimum(self._come(whole, first, knots, instants[some], by=False)[:, 0], whole.work[:, end, None])
+        best_s = instants[int(np.argmax(could[some] - come.sum(axis=0)))]
         self._from[node] = first + max(0, int(np.searchsorted(latest.max(axis=0), best_s, side="left")) - 1)
 
 
@@ -500,6 +506,9 @@ def _first_idle(left: FloatArray, right: FloatArray, could: FloatArray, here: In
     """
     waiting = right - could - np.minimum.accumulate(left - could, axis=2)
     adding, passing = left[:, :, 1:] - right[:, :, :-1], np.diff(could)
+    at_once = np.take_along_axis(waiting, np.broadcast_to(here[:, None], (*left.shape[:2], 1)), axis=2)[:, :, 0] <= TINY_S
+    if at_once.all():
+        return np.broadcast_to(could[here], at_once.shape)
     places = np.arange(len(could))
     is_over = (waiting[:, :, :-1] + adding <= passing) & (places[:-1] >= here[:, None])
     one = is_over.argmax(axis=2) if len(passing) else np.zeros(left.shape[:2], dtype=np.int64)
@@ -510,7 +519,6 @@ def _first_idle(left: FloatArray, right: FloatArray, could: FloatArray, here: In
         passed = passing[one[ends]]
         spare = passed - adding[which]
         found[ends] = could[one[ends]] + np.divide(waiting[which] * passed, spare, out=np.zeros_like(spare), where=spare > 0)
-    at_once = np.take_along_axis(waiting, np.broadcast_to(here[:, None], (*left.shape[:2], 1)), axis=2)[:, :, 0] <= TINY_S
     return np.where(at_once, could[here], found)
 
 
