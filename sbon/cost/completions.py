@@ -60,7 +60,7 @@ def completions(
     Parameters
     ----------
     operators, work, node_of, nodes, width_s, even : as for `predict`
-    late_s : (operators,), added to each completion; 0 if left out
+    late_s : (operators,), added to each completion; or (operators, intervals + 1), that of stimulus times up to each end. 0 if left out
     is_bound : True: no completion is later than returned. False: completions are expected values
     of : (operators,), equal numbers for operators that are ways of the same one (`sbon.cost.ways`), which are never worked on at the same
         time; each is its own if left out
@@ -132,7 +132,8 @@ class _Relay:
         self._of = list(range(count)) if of is None else of.tolist()
         self._operators, self._node_of, self._even = operators, node_of.tolist(), even
         self._is_bound = is_bound
-        self._late_s = np.zeros(count) if late_s is None else late_s
+        late = np.zeros(count) if late_s is None else late_s
+        self._late_s = np.broadcast_to(late if late.ndim > 1 else late[:, None], (count, intervals + 1))
         self._ends_s = width_s * np.arange(intervals + 1)
         self._cores = nodes.cores.tolist()
         left = np.ones((len(self._cores), 1)) if nodes.left is None else nodes.left
@@ -199,7 +200,7 @@ class _Relay:
                 key = counted.apart, arrived.tobytes()
                 if key not in found:
                     found[key] = self._ends_of(node, counted, ends, arrived)
-                self._done[number, ends] = found[key] + self._late_s[number]
+                self._done[number, ends] = found[key] + self._late_s[number, ends]
             self._forget(node, ends.stop - 1)
         for number in operators:
             self._done[number] = np.maximum.accumulate(self._done[number])
@@ -392,7 +393,7 @@ class _Relay:
             idle = np.maximum(idle, at_ends[:, np.searchsorted(self._ends_s, arrived, side="right") - 1])
         done = (work + idle).max(axis=0)
         found = np.full(len(self._ends_s), np.inf)
-        found[:count] = np.maximum(arrived, done if clock is None else clock.instant_of(done)) + self._late_s[number]
+        found[:count] = np.maximum(arrived, done if clock is None else clock.instant_of(done)) + self._late_s[number, :count]
         latest: FloatArray = np.maximum.accumulate(found)
         return latest
 
@@ -411,7 +412,7 @@ class _Relay:
                 latest = self._in_circle(number, counted, end, coming, arrived_s, latest)
             self._found[node, counted.apart, known, arrived_s] = latest
         before = self._done[number, end - 1] if end else -np.inf
-        return max(latest + float(self._late_s[number]), float(before))
+        return max(latest + float(self._late_s[number, end]), float(before))
 
     def _end_of(self, node: int, counted: _Weighted, end: int, coming: Sequence[float], arrived_s: float) -> float:
         """Returns the greatest end of all weightings, in s.
@@ -439,7 +440,7 @@ class _Relay:
         The later the end is taken to be, the later that work comes, and the less of it counts. One step of the secant method, from the end
         without this work and the end with it, finds the end that agrees with itself.
         """
-        node, offset_s = self._node_of[number], float(self._late_s[number]) - self._done[number, end - 1]
+        node, offset_s = self._node_of[number], float(self._late_s[number, end]) - self._done[number, end - 1]
         before = self._arrived[[group[0] for group in self._groups[node]], end - 1]
 
         def end_if(done_s: float) -> float:

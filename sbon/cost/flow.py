@@ -85,6 +85,8 @@ class Flow(msgspec.Struct, frozen=True):
     """Work in reference ns, (operators, d): the DLTS of Mace, definition 5."""
     link_bytes: FloatArray
     """(links, d)"""
+    batches: FloatArray
+    """Batches into each operator, (operators, d)."""
 
 
 class FlowPolynomials(msgspec.Struct, frozen=True):
@@ -170,7 +172,7 @@ class FlowGraph:
             + self._operators[self.index[link.source]].batch_bytes * batches[self.index[link.source]]
             for link in self._links
         ]
-        self._matrix = np.vstack([taken, out, load, np.array(sent).reshape(len(self._links), width)])
+        self._matrix = np.vstack([taken, out, load, batches, np.array(sent).reshape(len(self._links), width)])
         self._rows = rows
 
     def series(self, sources: Mapping[OperatorId, Series], *, warm: bool = True) -> Flow:
@@ -217,7 +219,8 @@ class FlowGraph:
             found[:count],
             found[count : 2 * count],
             found[2 * count : 3 * count],
-            found[3 * count :],
+            found[4 * count :],
+            found[3 * count : 4 * count],
         )
 
     def polynomials(self, profile: Mapping[OperatorId, float], rows_per_batch: Mapping[OperatorId, float] | None = None) -> FlowPolynomials:

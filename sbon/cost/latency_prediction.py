@@ -5,6 +5,7 @@ walked three times: low figures on nodes at their fastest give the lower bound, 
 at their slowest the upper bound.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from sbon.cost.completions import circles
 from sbon.cost.figure import Edge, Figure
 from sbon.cost.figure import Source as FigureSource
-from sbon.cost.flow import FlowLink, OperatorFlow
+from sbon.cost.flow import Flow, FlowGraph, FlowLink, OperatorFlow
 from sbon.cost.flow_by_way import Carrier, work_by_way
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
 from sbon.cost.mace import Expected, Terms, expected, lower_s, overloaded, quantile, upper_s
@@ -254,7 +255,29 @@ class _Case:
             None if hosts.left is None else np.concatenate([hosts.left, left]),
         )
         self.node_of, self.work, self.grain = np.array(self._where, dtype=np.int64), np.array(self._work), np.array(self._grain)
+        self._of_batch = self._uneven(flow, graph) if query.arrivals and edge is Edge.EXPECTED else np.ones((len(self.operators), 1))
         self.answers = flow.rows_in[row[query.plan.operators[-1].id]] * query.measured(intervals, width_s)
+
+    def _uneven(self, flow: Flow, graph: FlowGraph) -> FloatArray:
+        """Returns the work of a batch up to each end, as a share of that of a mean batch: (operators, intervals + 1).
+
+        Batches are larger in bursts. Behind windows and joins, whose rows do not come with those of the sources, all are mean ones.
+        """
+        found = np.ones((len(self.operators), self.work.shape[1] + 1))
+        bent: set[OperatorId] = set()
+        for number, (carrier, links) in enumerate(zip(self._carriers, self._incoming, strict=True)):
+            if any(link.source in bent for link in links):
+                bent.update((carrier.id,) if isinstance(carrier, OperatorFlow) else ())
+                continue
+            if isinstance(carrier, OperatorFlow) and (carrier.join is not None or carrier.window is not None):
+                bent.add(carrier.id)
+            if carrier is None or self.grain[number] <= 0:
+                continue
+            batches = flow.batches[graph.index[carrier.source if isinstance(carrier, FlowLink) else carrier.id]]
+            work = np.divide(self.work[number], batches, out=np.zeros(len(batches)), where=batches > 0)
+            found[number, 1:] = work / self.grain[number]
+            found[number, 0] = found[number, 1]
+        return found
 
     def is_drained(self) -> bool:
         """Tells whether no node or link is behind at the end."""
@@ -311,12 +334,13 @@ class _Case:
         self._incoming.append(incoming)
 
     def _service(self, ways: Ways) -> FloatArray:
-        """Returns the time in s from a batch's arrival at each operator's node until the operator has done it: (ways,).
+        """Returns the time in s from a batch's arrival at each operator's node until the operator has done it: (ways, intervals + 1), or
+        (ways, 1) if all batches are alike.
 
         A batch waits once for the node's processors, when it arrives.
         """
         node_of = self.node_of[ways.of]
-        found = self.grain[ways.of] / self.nodes.capacity_per_s[node_of]
+        found = self._of_batch[ways.of] * (self.grain[ways.of] / self.nodes.capacity_per_s[node_of])[:, None]
         for way, operator in enumerate(ways.operators):
             local = [
                 found[one.operator]
@@ -324,7 +348,8 @@ class _Case:
                 if isinstance(one, Upstream) and one.delay_s == 0.0 and node_of[one.operator] == node_of[way]
             ]
             # The work of a batch has been counted where it came.
-            found[way] = max(local, default=self._wait_s(int(node_of[way]))) + (0.0 if ways.roles[way] is Role.REST else found[way])
+            before = functools.reduce(np.maximum, local) if local else self._wait_s(int(node_of[way]))
+            found[way] = before + (0.0 if ways.roles[way] is Role.REST else found[way])
         return found
 
     def _wait_s(self, number: int) -> float:

@@ -122,7 +122,7 @@ def predict(
     terms : terms that this engine adds; all 0 if left out
     even : events of an interval come evenly (assumption A-2); if not, the upper bound counts an interval's work at each node
     service_s : (operators,), time from a batch's arrival at the operator's node until the operator has done it, if the node is idle; added
-        to each expected completion. 0 if left out
+        to each expected completion. Or (operators, intervals x parts + 1), that of batches up to each end. 0 if left out
     work_of_parts : (operators, intervals x parts), deterministic load of equal parts of the intervals, as expected
         (`sbon.cost.within_intervals`). The expected latency, and its parts, follow from this; the bounds follow from `work`. If left out,
         an interval's work is even

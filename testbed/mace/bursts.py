@@ -15,6 +15,7 @@ from sbon.cost.mace import quantile
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.resources import NodeResources, UseSeries
 from sbon.cost.store import CostStore
+from sbon.cost.waiting import Waits
 from sbon.planning.forecast import by_quarter
 from sbon.planning.gathering import placed_query
 from sbon.query.link_bytes import SOURCE_BATCHES_PER_S
@@ -32,6 +33,8 @@ HIGH_S = 2.0
 LEVEL_S = 3.0
 BATCH_NS = 2e4
 ONE_WAY_MS = 20.0
+NO_WAITS = Waits((0.0,) * 60, (0.0,) * 60, (), (), (0.0,) * 5)
+"""Waits for a processor, of which the truth has none."""
 QUERY = SOURCE + "CREATE SINK o AS SELECT ts, k, v FROM s0 WHERE v > 0.5 WITH (connector = 'discard', node = 'c')"
 
 
@@ -68,7 +71,7 @@ def running(kind: str, rng: np.random.Generator) -> Running:
     store = CostStore("c")
     for name in ("a", "b", "c"):
         speed = around(1.0, 0.01, Source.MEASURED, samples=9)
-        store.nodes.told(name, NodeResources(node=name, cores=1, speed=speed, others=UseSeries((0.0,) * 10)), 0.0)
+        store.nodes.told(name, NodeResources(node=name, cores=1, speed=speed, others=UseSeries((0.0,) * 10), waits=NO_WAITS), 0.0)
     store.statistics.restore([known_costs(spec, BATCH_NS, row_ns[spec.signature]) for spec in plan.operators], 0.0)
     (source,) = (spec.id for spec in plan.operators if not spec.ports)
     bursts = by_quarter(rows.reshape(4 * MINUTE_S, -1).sum(axis=1).tolist())

@@ -39,7 +39,7 @@ class Graph:
         left: FloatArray = rng.choice([0.1, 0.5, 1.0], (nodes, INTERVALS))
         left[rng.random(nodes) < 0.2] = rng.choice([0.5, 1.0])
         self.nodes = Nodes(rng.uniform(0.5, 2.0, nodes), rng.integers(1, 3, nodes), None if rng.random() < 0.1 else left)
-        self.late_s: FloatArray = rng.choice([0.0, 0.1], count)
+        self.late_s: FloatArray = rng.choice([0.0, 0.1, 0.4], (count, INTERVALS + 1) if rng.random() < 0.5 else count)
         self.ends_s = (self.width_s * np.arange(INTERVALS + 1)).tolist()
 
     def capacity(self, node: int, at_s: float) -> float:
@@ -97,7 +97,7 @@ def by_loops(graph: Graph, *, even: bool, is_bound: bool) -> Completions:
             for end in range(INTERVALS + 1):
                 for weights in graph.weightings(one, is_bound):
                     end_s = (bound_of if is_bound else end_of)(graph, arrived, one, end, weights, even)
-                    latest_s = max(latest_s, end_s + graph.late_s[one])
+                    latest_s = max(latest_s, end_s + float(graph.late_s[one, end] if graph.late_s.ndim > 1 else graph.late_s[one]))
                 done[one, end] = latest_s
     return Completions(arrived, done)
 
