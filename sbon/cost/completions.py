@@ -147,7 +147,7 @@ class _Relay:
             self._there[node].append(number)
         self._from = [0] * len(self._cores)
         """For each node, the first end of an interval at which a busy period can still begin."""
-        self._groups = self._together()
+        self._groups = grouped(operators, self._node_of, len(self._cores))
         total = np.zeros((count, intervals + 1))
         np.cumsum(work / speed[node_of][:, None], axis=1, out=total[:, 1:])
         self._all = [np.array([total[group].sum(axis=0) for group in groups]) for groups in self._groups]
@@ -260,8 +260,8 @@ class _Relay:
         with np.errstate(invalid="ignore"):  # both knots of an instant may be infinite, and a group may have none
             length = flat[begins[:, None] + high] - since
             share = np.divide(instants - since, length, out=np.zeros(low.shape), where=(length > 0) & (place > 0))
-        if not self._even:
-            share[:groups] = 0.0
+        if not self._even:  # all rows of an interval come when the last of them comes
+            share[:] = 0.0
         # (rows, sides, instants)
         row, group = np.arange(len(counted.work))[:, None, None], counted.group[:, None] + groups * np.arange(sides)
         sure = counted.work[row, first + low[group]]
@@ -279,23 +279,6 @@ class _Relay:
 
     def _is_local(self, one: Upstream, target: int) -> bool:
         return one.delay_s == 0.0 and self._node_of[one.operator] == self._node_of[target]
-
-    def _together(self) -> list[list[list[int]]]:
-        """Returns the operators of each node, grouped by inputs: the work of a group arrives at the same instants."""
-        ways: list[frozenset[tuple[int, float]]] = []
-        groups: list[dict[frozenset[tuple[int, float]], list[int]]] = [{} for _ in self._there]
-        for number, operator in enumerate(self._operators):
-            way: set[tuple[int, float]] = set()
-            for one in operator.inputs:
-                if isinstance(one, Source):
-                    way.add((-1, 0.0))
-                elif self._is_local(one, number):
-                    way |= ways[one.operator]
-                else:
-                    way.add((one.operator, one.delay_s))
-            ways.append(frozenset(way))
-            groups[self._node_of[number]].setdefault(ways[-1], []).append(number)
-        return [list(found.values()) for found in groups]
 
     def _weighted(self, number: int, total: FloatArray) -> _Weighted:
         """Returns the work of each group of the node, weighted by the time for which it delays one operator's end; the greatest of several
@@ -521,6 +504,24 @@ def _first_idle(left: FloatArray, right: FloatArray, could: FloatArray, here: In
         spare = passed - adding[which]
         found[ends] = could[one[ends]] + np.divide(waiting[which] * passed, spare, out=np.zeros_like(spare), where=spare > 0)
     return np.where(at_once, could[here], found)
+
+
+def grouped(operators: Sequence[OperatorCost], node_of: Sequence[int], nodes: int) -> list[list[list[int]]]:
+    """Returns the operators of each node, grouped by inputs: the work of a group arrives at the same instants."""
+    ways: list[frozenset[tuple[int, float]]] = []
+    groups: list[dict[frozenset[tuple[int, float]], list[int]]] = [{} for _ in range(nodes)]
+    for number, operator in enumerate(operators):
+        way: set[tuple[int, float]] = set()
+        for one in operator.inputs:
+            if isinstance(one, Source):
+                way.add((-1, 0.0))
+            elif one.delay_s == 0.0 and node_of[one.operator] == node_of[number]:
+                way |= ways[one.operator]
+            else:
+                way.add((one.operator, one.delay_s))
+        ways.append(frozenset(way))
+        groups[node_of[number]].setdefault(ways[-1], []).append(number)
+    return [list(found.values()) for found in groups]
 
 
 def circles(operators: Sequence[OperatorCost], node_of: Sequence[int], nodes: int) -> list[tuple[list[int], bool]]:

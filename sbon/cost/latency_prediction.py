@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sbon.cost.completions import circles
+from sbon.cost.completions import circles, grouped
 from sbon.cost.figure import Edge, Figure
 from sbon.cost.figure import Source as FigureSource
 from sbon.cost.flow import Flow, FlowGraph, FlowLink, OperatorFlow
@@ -21,6 +21,7 @@ from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
 from sbon.cost.mace import Expected, Terms, expected, lower_s, overloaded, quantile, upper_s
 from sbon.cost.node_excess import Nodes, excess_s
 from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.unequal_batches import dispersion
 from sbon.cost.ways import Role, Ways, by_way
 from sbon.types import FloatArray, NodeId, OperatorId
 
@@ -30,6 +31,10 @@ BURSTS = (0.25, 512)
 """The same where sources have bursts, known by quarters of a second: each burst of the minute is whole, wherever the greatest one is."""
 PARTS = 4
 """Parts of a measured interval for which arrivals in bursts are estimated; the time of a prediction grows with them."""
+DRAWS = 5
+"""Draws of batches of unequal size, of which the median counts."""
+EVEN = 0.05
+"""Dispersion up to which batches count as equal."""
 WAITS = 2
 """Number of times that a batch waits for a processor at each node: when it arrives, and when its task runs."""
 HORIZON_S = 60.0
@@ -108,11 +113,10 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     overloaded, at_worst = expected.overloaded(), most.overloaded()
     if overloaded:
         return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
-    found = expected.expected()
+    found, weights = _drawn(query, expected)
     late_s = expected.rare_wait_s(min(0.01, 1 / max(1.0, expected.answers_per_s() * HORIZON_S)))  # with few answers, the 99th percentile's
     worst_s = float(found.likely_s.max()) + late_s
     high_s = np.finfo(float).max if at_worst else max(worst_s, most.upper_s())
-    weights = expected.answers if expected.answers.sum() > 0 else None
     return LatencyPrediction(
         worst_s=Figure(
             value=worst_s,
@@ -126,6 +130,24 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
         parts_s=expected.named(found.parts_s, found.propagation_s, late_s),
         at_worst_overloaded=at_worst,
     )
+
+
+def _drawn(query: PlacedQuery, case: "_Case") -> tuple[Expected, FloatArray | None]:
+    """Returns the expected latency of the latest answers, and the rows of each interval that are answered; None if there are none.
+
+    Where sources have bursts and the work of each node comes on one way, it is that of the median of some draws of batches of unequal size.
+    """
+    if not query.arrivals or not case.is_on_one_way() or max(map(dispersion, (one.rows for one in query.arrivals.values()))) < EVEN:
+        cases, found = [case], [case.expected()]
+    else:
+        width_s, intervals = BURSTS
+        parts = round(width_s / query.pace_s)
+        rng = np.random.default_rng(0)
+        cases = [_Case(query, Edge.EXPECTED, width_s / parts, parts * intervals, parts, rng) for _ in range(DRAWS)]
+        found = [one.expected() for one in cases]
+    middle = int(np.argsort([float(one.likely_s.max()) for one in found])[len(found) // 2])
+    answers = cases[middle].answers
+    return found[middle], answers if answers.sum() > 0 else None
 
 
 def latest_s(query: PlacedQuery) -> tuple[float, dict[NodeId, float]]:
@@ -207,10 +229,19 @@ def _case(query: PlacedQuery, edge: Edge) -> "_Case":
 class _Case:
     """One walk: all figures at one edge."""
 
-    def __init__(self, query: PlacedQuery, edge: Edge, width_s: float, intervals: int) -> None:
+    def __init__(
+        self,
+        query: PlacedQuery,
+        edge: Edge,
+        width_s: float,
+        intervals: int,
+        parts: int = PARTS,
+        rng: np.random.Generator | None = None,
+    ) -> None:
         self.query, self.edge, self.width_s = query, edge, width_s
+        self._is_drawn = rng is not None
         graph = query.flow(edge)
-        self._series = query.series(intervals, width_s, PARTS if edge is Edge.EXPECTED else 1)
+        self._series = query.series(intervals, width_s, parts if edge is Edge.EXPECTED else 1, rng)
         flow = graph.series(self._series)
         row, link_row = graph.index, {name: number for number, name in enumerate(flow.links)}
         slow_or_fast = {Edge.LOW: Edge.HIGH, Edge.HIGH: Edge.LOW}.get(edge, edge)
@@ -287,6 +318,11 @@ class _Case:
         """Tells whether a node or link is behind at any time."""
         return float(excess_s(self.work, self.node_of, self.nodes, self.width_s).max()) > DRAINED_S
 
+    def is_on_one_way(self) -> bool:
+        """Tells whether the work of each node comes on one way, and no nodes send to each other in a circle."""
+        groups = grouped(self.operators, self.node_of.tolist(), len(self.nodes.cores))
+        return not self.has_circle() and max(map(len, groups)) == 1
+
     def has_circle(self) -> bool:
         """Tells whether nodes send to each other in a circle."""
         return any(is_circle for _, is_circle in circles(self.operators, self.node_of.tolist(), len(self.nodes.cores)))
@@ -305,7 +341,8 @@ class _Case:
         ways = by_way(self.operators, self.node_of, answering_late=late)
         several = len(ways.operators) > len(self.operators)
         work = work_by_way(ways, self._carriers, self._incoming, self._series) if several else self.work
-        return expected(ways.operators, work, self.node_of[ways.of], self.nodes, self.width_s, self._service(ways), of=ways.of)
+        service_s, even = self._service(ways), not self._is_drawn
+        return expected(ways.operators, work, self.node_of[ways.of], self.nodes, self.width_s, service_s, of=ways.of, even=even)
 
     def upper_s(self) -> float:
         """Returns the upper bound of the latency in s."""
@@ -341,6 +378,8 @@ class _Case:
         """
         node_of = self.node_of[ways.of]
         found = self._of_batch[ways.of] * (self.grain[ways.of] / self.nodes.capacity_per_s[node_of])[:, None]
+        if self._is_drawn:  # the work of each batch comes at once
+            found = np.zeros((len(ways.operators), 1))
         for way, operator in enumerate(ways.operators):
             local = [
                 found[one.operator]

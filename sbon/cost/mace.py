@@ -189,6 +189,8 @@ def expected(
     service_s: FloatArray | None = None,
     intervals: int | None = None,
     of: IntArray | None = None,
+    *,
+    even: bool = True,
 ) -> Expected:
     """Returns the expected latency of the latest answers.
 
@@ -198,6 +200,7 @@ def expected(
     work : (operators, intervals x parts), deterministic load of equal parts of the intervals
     intervals : number of intervals; if left out, each has one part
     of : (operators,), as for `completions`
+    even : False: all work of a part comes at its end, as a batch does; then `service_s` leaves out the work of batches
 
     Raises
     ------
@@ -210,7 +213,7 @@ def expected(
     parts = work.shape[1] // count
     if parts > 1 and nodes.left is not None:
         nodes = Nodes(nodes.capacity_per_s, nodes.cores, np.repeat(nodes.left, parts, axis=1))
-    smooth = completions(operators, work, node_of, nodes, width_s / parts, late_s=service_s, of=of)
+    smooth = completions(operators, work, node_of, nodes, width_s / parts, late_s=service_s, even=even, of=of)
     exits, knots_s = exits_of(operators), width_s / parts * np.arange(work.shape[1] + 1)
     late_s = smooth.done_s[exits] - knots_s
     likely: FloatArray = np.maximum(late_s[:, :-1], late_s[:, 1:]).max(axis=0).reshape(count, parts).max(axis=1)

@@ -18,6 +18,7 @@ from sbon.cost.law import rule_law
 from sbon.cost.node_excess import Nodes
 from sbon.cost.resources import NS_PER_S, Network, NodeResources
 from sbon.cost.statistics import OperatorStatistics, PortStatistics
+from sbon.cost.unequal_batches import dispersion, drawn
 from sbon.cost.within_intervals import refined
 from sbon.errors import ShapeError
 from sbon.query.link_bytes import SOURCE_BATCHES_PER_S, Pace, expected_pace
@@ -92,12 +93,13 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
             found[spec.id] = expected_pace(spec.params, rates.get(spec.id, 0.0), inputs, 1.0 / self.pace_s)
         return found
 
-    def series(self, intervals: int, width_s: float, parts: int = 1) -> dict[OperatorId, Series]:
+    def series(self, intervals: int, width_s: float, parts: int = 1, rng: np.random.Generator | None = None) -> dict[OperatorId, Series]:
         """Returns the arrivals of all sources. All windows end at once in the middle of the series, as they sometimes do on any clock.
 
         Parameters
         ----------
         parts : measured arrivals are estimated for so many parts of each of their intervals (`sbon.cost.within_intervals`)
+        rng : draws the rows of each part (`sbon.cost.unequal_batches`); if left out, they are as expected
         """
         rates, found = self.rows_per_s(), dict[OperatorId, Series]()
         start_s = -(intervals // 2) * width_s
@@ -105,7 +107,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
             given = self.arrivals.get(spec.id)
             if given is not None and given.rows.sum() > 0:
                 begin_s = _begin_s(given, intervals, width_s)
-                found[spec.id] = _resampled(_in_parts(given, parts), begin_s, start_s, intervals, width_s)
+                found[spec.id] = _resampled(_in_parts(given, parts, rng), begin_s, start_s, intervals, width_s)
                 continue
             rate = rates.get(spec.id, 0.0)
             ones = np.ones(intervals)
@@ -196,8 +198,10 @@ def _join(before_s: float, after_s: float, rows_out: float, rates: list[float], 
     return JoinFlow(selectivity=selectivity, before_s=before_s, after_s=after_s, per_row_out_ns=per_row_out_ns)
 
 
-def _in_parts(given: Series, parts: int) -> Series:
+def _in_parts(given: Series, parts: int, rng: np.random.Generator | None) -> Series:
     rows, batches, sizes = refined(np.array([given.rows, given.batches, given.size_bytes]), parts)
+    if rng is not None:
+        rows = drawn(rows, parts, dispersion(given.rows), rng)
     return Series(given.start_s, given.width_s / parts, rows, batches, sizes)
 
 

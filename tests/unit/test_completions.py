@@ -125,11 +125,11 @@ def end_of(graph: Graph, arrived: FloatArray, number: int, end: int, weights: di
     instants = [*pieces(graph, arrived, node, end), 1e6]
     before = 0.0
     for start_s, last_s in itertools.pairwise(instants):
-        by = sum(weight * come_by(graph, arrived, one, end, start_s, before=False) for one, weight in weights.items())
+        by = sum(weight * come_by(graph, arrived, one, end, start_s, before=False, even=even) for one, weight in weights.items())
         waiting += by - before  # comes at this instant
         if start_s >= arrived[number, end] and waiting <= 1e-11:
             return start_s
-        before = sum(weight * come_by(graph, arrived, one, end, last_s, before=True) for one, weight in weights.items())
+        before = sum(weight * come_by(graph, arrived, one, end, last_s, before=True, even=even) for one, weight in weights.items())
         can = graph.capacity(node, start_s) * (last_s - start_s)
         coming = before - by
         if start_s >= arrived[number, end] and waiting + coming <= can:
@@ -166,7 +166,6 @@ def end_s_of(graph: Graph, node: int, start_s: float, work: float) -> float:
 @given(seed=st.integers(0, 2**32), even=st.booleans(), is_bound=st.booleans())
 def test_work_is_done_when_loops_over_every_piece_of_time_find_it_done(seed: int, even: bool, is_bound: bool) -> None:
     graph = Graph(np.random.default_rng(seed))
-    even = even or not is_bound
 
     found = completions(
         graph.operators, graph.work, graph.node_of, graph.nodes, graph.width_s, late_s=graph.late_s, even=even, is_bound=is_bound
