@@ -32,7 +32,7 @@ from sbon.wire.ownership import ClaimsAsk, Forget, Keep, Own, PromiseAsk
 from sbon.wire.replanning import Cross, Cut, Retire, Uncut
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, PushPull, QueriesAsk, WantedAsk
 from sbon.wire.replication import Queries as QueriesAnswer
-from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
+from sbon.wire.reports import DelaySlack, InstanceFigures, OperatorsAsk, UpstreamDelay
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent
@@ -62,6 +62,8 @@ class Dispatch:
                 self._agent.execution.flow.outgoing.dead_end_told(message)
             case UpstreamDelay():
                 self._agent.execution.delays.told(message)
+            case InstanceFigures():
+                self._agent.execution.dealings.told(message)
             case Moved(operator, node, epoch):
                 self.moved(operator, node, epoch, connection.node)
 

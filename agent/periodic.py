@@ -60,6 +60,7 @@ class PeriodicTasks:
         agent.execution.reports.sample()
         agent.monitoring.misfit_log.look(operators.instances.values(), agent.host.now())
         agent.execution.delays.sample(agent.host.now())
+        agent.execution.dealings.sample()
         agent.network.directory.keep(agent.execution.flow.outgoing.destinations())
         settings = agent.config.engine
         operators.look_at_outputs(self._absence, settings.lost_consumer_s)

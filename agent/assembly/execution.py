@@ -7,6 +7,7 @@ import msgspec
 from sbon.connectors.interface import SourceConnector
 from sbon.cost.store import CostStore
 from sbon.delivery.flow import Flow
+from sbon.execution.dealings import Dealings
 from sbon.execution.delays import Delays
 from sbon.execution.host_reports import HostReports
 from sbon.execution.instance import Instance
@@ -72,6 +73,7 @@ class Execution:
             host, directory, self.engine, self.operators, self.flow, config.migration, QueryReactions(agent), gossip.departure_of
         )
         self.delays = Delays(name, instances, self.flow.ends.takes, latency_ms, directory.send)
+        self.dealings = Dealings(name, instances, self.flow.ends.gives, host, directory.send)
 
     def _source_of(self, params: SourceParams) -> SourceConnector:
         return build_source(params, msgspec.structs.replace(self.context, reach=self.reaches.of(params)))

@@ -65,3 +65,5 @@ def build(
         if instance.watermark_us > WATERMARK_MIN:
             for _ in instance.operator.advance_in_steps(instance.watermark_us):
                 pass  # an empty operator gives no rows
+        if taken_up is not None:
+            instance.operator.begins_again()

@@ -1,17 +1,20 @@
 """Makes telemetry rows of the figures of an operator and of its links."""
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sbon.cost_space.localiser import Localiser
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.reporting import operator_report
-from sbon.query.params.streams import ExchangeParams
+from sbon.query.params.streams import ExchangeParams, SplitParams
 from sbon.telemetry.rows import DealingRow, LinkRate, MisfitCount, OperatorStatistics, PortCostRow
 from sbon.types import NodeId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.reports import NONE_MISSED
+
+if TYPE_CHECKING:
+    from sbon.dealing.asking import Figures
 
 
 class Latencies(Protocol):
@@ -83,8 +86,9 @@ def operator_statistics(instance: Instance, me: NodeId, now: float) -> OperatorS
 def dealing(instance: Instance, me: NodeId) -> DealingRow | None:
     """Returns the figures of a splitter; None for any other operator."""
     params = instance.spec.params
-    if not isinstance(params, ExchangeParams) or params.turns is None:
+    if not isinstance(params, ExchangeParams | SplitParams) or params.turns is None:
         return None
+    told: Figures | None = getattr(instance.operator, "figures", None)
     report, turns = operator_report(instance, me), params.turns
     has_turn = WATERMARK_MIN < instance.watermark_us < WATERMARK_END
     return DealingRow(
@@ -98,6 +102,13 @@ def dealing(instance: Instance, me: NodeId) -> DealingRow | None:
         copies=report.rows_out / report.rows_in if report.rows_in else None,
         copies_expected=turns.copies(params.instances),
         turn=instance.watermark_us // turns.turn_us if has_turn else None,
+        dealer=params.dealer if isinstance(params, SplitParams) else None,
+        used=None if told is None else told.used,
+        decisions=None if told is None else told.decisions,
+        peak_predicted_s=None if told is None else told.peak_predicted_s,
+        peak_measured_s=None if told is None else told.peak_measured_s,
+        row_ns=None if told is None else told.row_ns,
+        turn_ns=None if told is None else told.turn_ns,
     )
 
 

@@ -387,7 +387,7 @@ def _rows(instance: Instance, produced: "list[pl.DataFrame]") -> Rows | None:
     assert instance.operator is not None
     begin = instance.spec.begin
     if isinstance(begin, Begin):
-        produced = [rows for frame in produced if (rows := from_begin(frame, begin)).height]
+        produced = [rows for frame in produced if (rows := from_begin(frame, begin)).height or instance.operator.deals]
     return rows_given(instance.operator, produced, instance.spec.schema)
 
 

@@ -127,6 +127,9 @@ class Operator(abc.ABC):
         """
         return copy.deepcopy(self)
 
+    def begins_again(self) -> None:
+        """Learns that it was made again, empty, because its former copy was lost in a crash."""
+
     @property
     def is_stateless(self) -> bool:
         """Tells whether the operator never keeps anything between calls, so that there is nothing to copy."""

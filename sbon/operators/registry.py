@@ -2,6 +2,7 @@
 
 from sbon.errors import LocalProtocolError
 from sbon.extensions import NOTHING, Extensions
+from sbon.operators.asking_splitter import AskingSplitter
 from sbon.operators.assign import Assign
 from sbon.operators.deduplicate import Deduplicate
 from sbon.operators.deferring import Deferring
@@ -29,7 +30,7 @@ from sbon.query.params.kinds import Params
 from sbon.query.params.matched import MatchParams
 from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, SplitParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.state.room import StateRoom
 
@@ -87,6 +88,8 @@ def build(params: Params, extensions: Extensions = NOTHING, room: StateRoom | No
             return Multicast()
         case ExchangeParams():
             return Exchange(params) if params.turns is None else Splitter(params, params.turns)
+        case SplitParams():
+            return AskingSplitter(params)
         case MergeParams():
             return Merge(params) if params.choice is None else Merger(params, params.choice)
         case _:

@@ -25,7 +25,7 @@ from sbon.errors import DelayBoundError, LatencyBoundError, PlacementError, Sbon
 from sbon.optimiser.placed import Placed
 from sbon.query.params.kinds import held_for_s
 from sbon.query.params.source import SinkParams
-from sbon.query.params.streams import ExchangeParams, MergeParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, SplitParams
 from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId
 
@@ -81,7 +81,7 @@ def with_known_figures(prediction: Prediction, query: PlacedQuery, bound_ms: flo
 def new_by_rule(query: PlacedQuery) -> frozenset[OperatorId]:
     """Returns the operators whose cost is a rule, if these are only the sink, exchanges and merges; else none."""
     by_rule = [spec for spec in query.plan.operators if query.statistics[spec.id].source is Source.RULE]
-    is_new = all(isinstance(spec.params, SinkParams | ExchangeParams | MergeParams) for spec in by_rule)
+    is_new = all(isinstance(spec.params, SinkParams | ExchangeParams | SplitParams | MergeParams) for spec in by_rule)
     return frozenset(spec.id for spec in by_rule) if is_new else frozenset()
 
 

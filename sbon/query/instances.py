@@ -14,7 +14,7 @@ from sbon.query.params.joined import WindowJoinParams
 from sbon.query.params.kinds import Params
 from sbon.query.params.matched import MatchNumber, MatchParams, Navigation
 from sbon.query.params.ordered import DeduplicateParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, Turns, WindowChoice, WindowPart
+from sbon.query.params.streams import ExchangeParams, MergeParams, SplitParams, Turns, WindowChoice, WindowPart
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import OperatorSpec, Part, Plan, Sizing
 from sbon.query.projection import free_name
@@ -29,6 +29,16 @@ _BY_WINDOW = "dealing = 'window' does not support a pattern"
 TURNS_OPEN = 4
 """Short turns of one instance whose windows are open at once."""
 NO_KEYS = "no operator of the query has keys by which its rows can be dealt"
+
+
+class Asked(NamedTuple):
+    """The dealer that a splitter asks for each turn."""
+
+    dealer: str
+    bound_s: float
+    """Longest time that a row may take at an instance."""
+    opens: str
+    """Column that tells an instance which rows open windows of it."""
 
 
 class Dealing(NamedTuple):
@@ -51,9 +61,13 @@ class Dealing(NamedTuple):
     turns: Turns | None = None
     """Set if windows are dealt instead of keys; `keys` then has no key for the port."""
     choice: WindowChoice | None = None
+    asked: Asked | None = None
+    """Set if a dealer is asked for each turn; None: instances take turns."""
 
-    def exchange(self, port: int, number: int) -> ExchangeParams:
+    def exchange(self, port: int, number: int) -> ExchangeParams | SplitParams:
         """Returns the parameters of the exchange that deals the rows of a port to `number` instances."""
+        if self.asked is not None and self.turns is not None:
+            return SplitParams(self.turns, number, self.asked.opens, self.asked.dealer, self.asked.bound_s)
         return ExchangeParams(self.keys[port], number, self.turns)
 
     def part(self, index: int, number: int) -> tuple[Params, Part]:
@@ -63,7 +77,8 @@ class Dealing(NamedTuple):
         assert isinstance(self.params, MatchParams)
         columns = (self.time_column, *self.hidden[1:])
         part = Part(index, number, self.turns.copies(number))
-        return msgspec.structs.replace(self.params, dealt=WindowPart(self.turns.turn_us, index, number, columns)), part
+        opens = None if self.asked is None else self.asked.opens
+        return msgspec.structs.replace(self.params, dealt=WindowPart(self.turns.turn_us, index, number, columns, opens)), part
 
     @property
     def merge(self) -> MergeParams:
@@ -135,7 +150,7 @@ def sets_of(plan: Plan) -> list[InstanceSet]:
     for merge in (spec for spec in plan.operators if isinstance(spec.params, MergeParams)):
         instances = tuple(link.source for link in plan.links if link.target == merge.id)
         exchange = next(specs[link.source].params for link in plan.links if link.target == instances[0] and link.port == 0)
-        assert isinstance(exchange, ExchangeParams)
+        assert isinstance(exchange, ExchangeParams | SplitParams)
         found.append(_set_of(specs[instances[0]], _dealt_by(exchange), instances, auto.get(instances)))
     for operators, sizing in auto.items():
         only = specs[operators[0]]
@@ -167,8 +182,12 @@ def even_turn_us(params: MatchParams, instances: int) -> int:
     return turn_us // unit * unit
 
 
-def _dealt_by(exchange: ExchangeParams) -> tuple[str, ...]:
+def _dealt_by(exchange: ExchangeParams | SplitParams) -> tuple[str, ...]:
     """Returns the texts of the keys; where windows are dealt, one text with the expected copies of a row."""
+    if isinstance(exchange, SplitParams):
+        within, most = duration_text(exchange.turns.within_us), exchange.turns.copies(exchange.instances)
+        every = f"{within} by dealer {exchange.dealer} each {duration_text(exchange.turns.turn_us)}"
+        return (f"windows of {every}, at most {most:.2f} copies of a row",)
     if (turns := exchange.turns) is None:
         return tuple(map(expression_text, exchange.keys))
     copies = turns.copies(exchange.instances)
@@ -221,13 +240,14 @@ def _of_match(params: MatchParams, schema: Schema, time_column: str | None) -> D
     return Dealing(dealt, (*schema, *added), (_columns(params.partition),), time, (by_row, *params.partition), (time, by_row), delay_us)
 
 
-def dealing_of_windows(params: MatchParams, schema: Schema, number: int, turn_us: int | None) -> Dealing:
+def dealing_of_windows(params: MatchParams, schema: Schema, number: int, turn_us: int | None, asked: Asked | None = None) -> Dealing:
     """Returns how a pattern is run in several instances to which its windows are dealt.
 
     Parameters
     ----------
     schema : columns of the pattern's output
     turn_us : length of a turn; None: the least at which no instance gets a row twice, so that all have windows at any time
+    asked : the dealer that is asked for each turn; None: instances take turns
 
     Raises
     ------
@@ -260,7 +280,7 @@ def dealing_of_windows(params: MatchParams, schema: Schema, number: int, turn_us
     added = tuple(Field(name, kind) for name, kind in zip(taken, kinds, strict=True))
     turns = Turns(params.time_column, -(-params.within_us // (number - 1)) if turn_us is None else turn_us, params.within_us)
     choice = WindowChoice(row, resumes, resumes_row, numbers)
-    return Dealing(params, (*schema, *added), ((),), begins, (row,), tuple(taken), turns=turns, choice=choice)
+    return Dealing(params, (*schema, *added), ((),), begins, (row,), tuple(taken), turns=turns, choice=choice, asked=asked)
 
 
 def _columns(names: tuple[str, ...]) -> tuple[Expression, ...]:

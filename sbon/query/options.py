@@ -39,10 +39,13 @@ turn : with `dealing = 'window'`, the event time for which one instance gets the
     does, such as '1 minute'. The longer it is, the fewer rows go to several instances, and the more unequal is their work; default: such
     that all instances have work at any time, or, with `instances = 'auto'`, what keeps `max_latency` with the fewest copies of rows. CREATE
     MATERIALIZED VIEW takes it, too
+dealer : with `dealing = 'window'`, who chooses the instance for each turn while the query runs: 'auto', which needs `max_latency`, uses as
+    few instances as keep it; 'turns', 'last', 'model', 'reactive' and 'round-robin' name a dealer. Default: none, instances take turns.
+    CREATE MATERIALIZED VIEW takes it, too
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -51,6 +54,7 @@ from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.limits import IDLE_US_MAX, INSTANCES_MAX
+from sbon.query.params.streams import DEALERS
 from sbon.query.plan import AFTER_CRASH, INCOMPLETE, ON_MISS, SHED
 from sbon.query.spans import parse_interval
 
@@ -96,6 +100,8 @@ class Wishes:
     """One of `DEALINGS`: how the rows of a pattern are divided among its instances."""
     turn_ms: float | None = None
     """Event time, in milliseconds, for which all windows that open go to one instance."""
+    dealer: str | None = None
+    """One of `DEALERS`: who chooses the instance of each turn while the query runs; None: instances take turns."""
 
     def below(self, other: "Wishes") -> "Wishes":
         """Merges the wishes of a view with those of a query that reads it: the smaller of two bounds, else the query's wish, if any."""
@@ -104,7 +110,8 @@ class Wishes:
         missing = self if other.on_miss is None else other
         after_crash = other.after_crash or self.after_crash
         dealt = self if other.dealing is None else other
-        return Wishes(delay_ms, latency_ms, instances, after_crash, missing.on_miss, missing.fairness, dealt.dealing, dealt.turn_ms)
+        found = Wishes(delay_ms, latency_ms, instances, after_crash, missing.on_miss, missing.fairness)
+        return replace(found, dealing=dealt.dealing, turn_ms=dealt.turn_ms, dealer=dealt.dealer)
 
 
 NO_WISHES = Wishes()
@@ -233,7 +240,8 @@ def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
 
 
 def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
-    """Takes the options `delay_bound`, `max_latency`, `instances`, `after_crash`, `on_miss`, `shed_fairness`, `dealing` and `turn` out.
+    """Takes the options out that say how a query should run: `delay_bound`, `max_latency`, `instances`, `after_crash`, `on_miss`,
+    `shed_fairness`, `dealing`, `turn` and `dealer`.
 
     Raises
     ------
@@ -248,7 +256,8 @@ def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
     if where is not None and latency_ms is None:
         raise text.error(where.where, "on_miss, but no max_latency that rows could miss", "add max_latency = '1 s'")
     fairness, (dealing, turn_ms) = _take_fairness(text, options, on_miss), _take_dealing(text, options, instances)
-    return Wishes(delay_ms, latency_ms, instances, after_crash, on_miss, fairness, dealing, turn_ms)
+    dealer = _take_dealer(text, options, dealing, latency_ms)
+    return Wishes(delay_ms, latency_ms, instances, after_crash, on_miss, fairness, dealing, turn_ms, dealer)
 
 
 def _take_word(text: Text, options: dict[str, Option], key: str, words: tuple[str, ...], example: str) -> str | None:
@@ -294,6 +303,16 @@ def _take_dealing(text: Text, options: dict[str, Option], instances: int | None)
     if turn is not None and dealing != WINDOW:
         raise text.error(turn.where, "turn, but no windows are dealt", f"add dealing = '{WINDOW}'")
     return dealing, turn_ms
+
+
+def _take_dealer(text: Text, options: dict[str, Option], dealing: str | None, latency_ms: float | None) -> str | None:
+    where = options.get("dealer")
+    dealer = _take_word(text, options, "dealer", DEALERS, DEALERS[0])
+    if where is not None and dealing != WINDOW:
+        raise text.error(where.where, "dealer, but no windows are dealt", f"add dealing = '{WINDOW}'")
+    if where is not None and latency_ms is None and dealer != "round-robin":
+        raise text.error(where.where, f"dealer {dealer!r} keeps max_latency, which is not given", "add max_latency = '1 s'")
+    return dealer
 
 
 def _take_bound(text: Text, options: dict[str, Option], key: str, example: str) -> float | None:

@@ -13,7 +13,7 @@ from sbon.query.params.matched import MatchParams
 from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, SplitParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import MissRule, OperatorSpec, Plan
 from sbon.types import OperatorId
@@ -23,6 +23,7 @@ _WHY: Mapping[type, str] = {
     DeduplicateParams: "which row is the first depends on all rows before it",
     OverParams: "its aggregates go over rows that may have come long ago",
     MatchParams: "where a pattern begins depends on where the one before it has ended",
+    SplitParams: "which instance has which windows is known to the splitter alone",
     LookupParams: "its lookup table would have to be read again",
     FunctionParams: "it is not known how far back its function remembers",
 }

@@ -6,17 +6,22 @@ import msgspec
 
 from sbon.errors import QueryError
 from sbon.links.link_names import link_id
-from sbon.query.instances import dealing_of, dealing_of_windows, even_turn_us
+from sbon.query.instances import Asked, dealing_of, dealing_of_windows, even_turn_us
 from sbon.query.options import AUTO, WINDOW, Wishes
 from sbon.query.params.kinds import Params, may_miss
 from sbon.query.params.matched import MatchParams
 from sbon.query.params.streams import UnionParams
 from sbon.query.plan import DEFER, SHED, LinkSpec, MissRule, OperatorSpec, Part, Sizing
+from sbon.query.projection import free_name
 from sbon.query.relation import Relation
 from sbon.query.signature import of_part, signature
-from sbon.schema import Schema
+from sbon.schema import ColumnType, Field, Schema
 from sbon.types import NodeId, OperatorId, QueryId
 
+AT_INSTANCES = 0.5
+"""Share of `max_latency` that a row may take at an instance if a dealer is asked; batches, links and the merger have the rest."""
+UNBOUNDED_S = 1e6
+"""The bound of a dealer that keeps none."""
 OPERATORS_MAX = 5_000
 """Most operators of one plan; a query over more sources is refused."""
 
@@ -44,6 +49,7 @@ class Wiring:
         self._numbers, self._turns_us = numbers, turns_us
         self._by_window = wishes.dealing == WINDOW and self._instances != 1
         self._turn_us = None if wishes.turn_ms is None else max(1, round(wishes.turn_ms * 1000))
+        self._dealer, self._latency_ms = wishes.dealer, wishes.latency_ms
         self.windows_dealt = False
         """True if windows of a pattern are dealt."""
         self._defers = wishes.on_miss == DEFER
@@ -95,9 +101,12 @@ class Wiring:
         dealt = dealing_of(params, schema, time) if self._instances != 1 and not by_window else None
         if by_window:
             assert isinstance(params, MatchParams)
-            if not turn_us and self._instances == AUTO:
+            asked = self._asked(sides[0])
+            if asked is not None:
+                turn_us = self._turn_us or even_turn_us(params, max(2, number))
+            elif not turn_us and self._instances == AUTO:
                 turn_us = even_turn_us(params, number)
-            dealt = dealing_of_windows(params, schema, max(2, number), turn_us)
+            dealt = dealing_of_windows(params, schema, max(2, number), turn_us, asked)
             self.windows_dealt = True
         if dealt is None:
             return self.add(params, schema, time, sides, None)
@@ -111,6 +120,9 @@ class Wiring:
         ports: list[list[OperatorSpec]] = []
         for port, side in enumerate(sides):
             exchange = dealt.exchange(port, number)
+            if dealt.asked is not None:
+                ports.append([self._splitter(exchange, dealt.asked, side)])
+                continue
             # An exchange runs on the node of its branch, from where each row goes straight to its instance.
             ports.append([self.add(exchange, one.schema, one.time_column, [[one]], one.pinned) for one in side])
         instances = []
@@ -123,6 +135,18 @@ class Wiring:
         merge = self.add(dealt.merge, schema, time, [instances], None)
         self._streams[merge.id] = alone
         return merge
+
+    def _asked(self, side: Sequence[OperatorSpec]) -> Asked | None:
+        """Returns the dealer that splitters ask; None if instances take turns."""
+        if self._dealer is None:
+            return None
+        bound_s = self._latency_ms * AT_INSTANCES / 1e3 if self._latency_ms is not None else UNBOUNDED_S
+        return Asked(self._dealer, bound_s, free_name("opens window", [column.name for column in side[0].schema]))
+
+    def _splitter(self, params: Params, asked: Asked, side: Sequence[OperatorSpec]) -> OperatorSpec:
+        """Adds the one splitter of all branches of a port: it alone asks the dealer."""
+        one = side[0] if len(side) == 1 else self.add(UnionParams(), side[0].schema, side[0].time_column, [side], None)
+        return self.add(params, (*one.schema, Field(asked.opens, ColumnType.BOOL)), one.time_column, [[one]], one.pinned)
 
     def _signature(
         self, params: Params, schema: Schema, feeds: Sequence[Sequence[OperatorSpec]], place: str = "", part: Part | None = None

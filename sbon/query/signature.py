@@ -20,7 +20,7 @@ from sbon.query.params.matched import MatchParams
 from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, SplitParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import OMITTING, MissRule, Part
 from sbon.query.rewrite import canonical, conjoin, conjuncts, sort_key
@@ -80,7 +80,7 @@ def _form(params: Params) -> Any:
         case ExchangeParams():
             form = [[_expression(key) for key in params.keys], params.instances]
             return form if params.turns is None else [*form, msgspec.to_builtins(params.turns)]
-        case TopParams() | MatchParams() | AssignParams() | UnnestParams() | DeduplicateParams():
+        case SplitParams() | TopParams() | MatchParams() | AssignParams() | UnnestParams() | DeduplicateParams():
             return msgspec.to_builtins(params)
         case MapParams():
             columns = None if params.columns is None else [(name, _expression(value)) for name, value in params.columns]

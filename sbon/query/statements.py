@@ -241,7 +241,8 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
             stray = next(iter(options.values())).where
             raise text.error(
                 stray,
-                "a view takes no option but delay_bound, max_latency, on_miss, shed_fairness, instances, dealing, turn and after_crash",
+                "a view takes no option but delay_bound, max_latency, on_miss, shed_fairness, instances, dealing, turn, dealer "
+                "and after_crash",
                 "give the others to its sources and sinks",
             )
         return CreateView(name, query, if_not_exists, sql, wishes, places)

@@ -12,7 +12,7 @@ from sbon.query.params.matched import MatchParams
 from sbon.query.params.ordered import DeduplicateParams, OrderColumn, OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, Turns, UnionParams, WindowChoice
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, SplitParams, Turns, UnionParams, WindowChoice
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.row_pattern import pattern_text
 from sbon.schema import ColumnType
@@ -180,6 +180,8 @@ def describe(params: Params) -> str:
             return f"multicast of {of}"
         case ExchangeParams(instances=instances, turns=Turns(turn_us=turn, within_us=within)):
             return f"splitter of windows of {duration_text(within)} to {instances} instances, in turns of {duration_text(turn)}"
+        case SplitParams(dealer=dealer, instances=instances, turns=Turns(turn_us=turn, within_us=within)):
+            return f"splitter of windows of {duration_text(within)} to {instances} instances by dealer {dealer} each {duration_text(turn)}"
         case ExchangeParams(keys=keys, instances=instances):
             return f"exchange by {', '.join(map(expression_text, keys))} to {instances} instances"
         case MergeParams(choice=WindowChoice()):

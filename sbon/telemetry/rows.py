@@ -254,7 +254,7 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
 
 
 class DealingRow(Row, frozen=True, tag="dealings"):
-    """A splitter on the agent, which deals windows to instances by turns; every ten samples of the engine (10 s)."""
+    """A splitter on the agent, which deals windows to instances; every ten samples of the engine (10 s)."""
 
     operator: OperatorId
     """Id of the splitter."""
@@ -273,10 +273,25 @@ class DealingRow(Row, frozen=True, tag="dealings"):
     copies: float | None
     """Average number of instances that a row went to; null before the first row."""
     copies_expected: float
-    """The value of `copies` that the plan expects."""
+    """The value of `copies` that the plan expects; the greatest one if a dealer is asked."""
     turn: int | None
     """Number of the turn at the splitter's watermark, counted from 1970: the difference between two rows is the number of decisions between
     them. Null before the first watermark and after the last."""
+    dealer: str | None = None
+    """The dealer that is asked for the instance of each turn; null if instances take turns. The following columns are null without a
+    dealer, and before the first report of an instance."""
+    used: int | None = None
+    """Number of instances that have open windows."""
+    decisions: int | None = None
+    """Turns for which the dealer was asked since the splitter came to this host."""
+    peak_predicted_s: float | None = None
+    """Longest time that a row is predicted to take at an instance; null while costs are unknown."""
+    peak_measured_s: float | None = None
+    """Longest time, within a minute, for which a row that waited at an instance had been in the overlay, at samples once a second."""
+    row_ns: float | None = None
+    """Measured processor time of a row at an instance, for itself; null while unknown."""
+    turn_ns: float | None = None
+    """Measured processor time of a row for each open turn of the instance; null while unknown."""
 
 
 class Bucket(Part, frozen=True):

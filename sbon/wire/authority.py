@@ -312,6 +312,7 @@ TABLE: dict[type, Rule] = {
     links.Moved: Rule(Way.TOLD | Way.ASKED, "the operator's host, as known here; anybody where it is known already", _moved),
     links.Handed: Rule(Way.ASKED, _SENDING + ", of itself", _handed),
     reports.UpstreamDelay: Rule(Way.TOLD, _SENDING, _sending_end),
+    reports.InstanceFigures: Rule(Way.TOLD, _RECEIVING, _receiving_end),
     # Operators of queries.
     deployment.Instantiate: Rule(Way.ASKED, _HOME + ", of its operators and links alone", _instantiate),
     deployment.Use: Rule(Way.ASKED, _HOME + "; without outputs, the host that the link `through` leads to", _use),

@@ -15,7 +15,7 @@ from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Pr
 from sbon.wire.ownership import Claims, ClaimsAsk, Forget, HolderSays, Keep, Own, PromiseAsk
 from sbon.wire.replanning import Cross, Crossing, Cut, Retire, Retired, Uncut
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, OrphanEnded, PushPull, Queries, QueriesAsk, Unwanted, WantedAsk
-from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk, UpstreamDelay
+from sbon.wire.reports import DelaySlack, InstanceFigures, OperatorReports, OperatorsAsk, UpstreamDelay
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -35,6 +35,7 @@ Message: TypeAlias = (
     | Release
     | DelaySlack
     | UpstreamDelay
+    | InstanceFigures
     | OperatorsAsk
     | OperatorReports
     | InputLost

@@ -144,6 +144,21 @@ class DelaySlack(msgspec.Struct, frozen=True, tag="slack"):
     """Time by which work on the host may become longer before the query exceeds its `max_latency`; None if it has none."""
 
 
+class InstanceFigures(msgspec.Struct, frozen=True, tag="figures"):
+    """Figures of an instance to which a splitter deals windows as a dealer decides; a later message replaces it."""
+
+    link: Link
+    """From the splitter to the instance."""
+    rows: Count
+    """Rows that it has taken since it was made."""
+    cpu_ns: Count
+    """Processor time for these, in ns."""
+    waiting: Count
+    """Rows that wait at it."""
+    wait_ms: Delay
+    """For how long the oldest of them has been in the overlay; 0 if none waits."""
+
+
 class UpstreamDelay(msgspec.Struct, frozen=True, tag="delay"):
     """One-way latency of the longest path from a producer to the operator that feeds this link. A later message replaces it."""
 

@@ -23,7 +23,7 @@ from sbon.query.params.kinds import Params
 from sbon.query.params.matched import MatchNumber, MatchParams, Navigation, Tally
 from sbon.query.params.ordered import DeduplicateParams, OrderColumn, OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, SplitParams, Turns, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.row_pattern import Repeat, Sequence, Variable
 from sbon.schema import ColumnType
@@ -137,6 +137,7 @@ OPERATORS: dict[str, Params] = {
     "union": UnionParams(),
     "multicast": MulticastParams("q.1"),
     "exchange": ExchangeParams((Column("k"), Column("x")), 3),
+    "split": SplitParams(Turns("t", 5, 12), 3, "opens window", "auto", 1.0),
     "merge": MergeParams("t", ("k", "x", "i"), ("b",)),
 }
 TWO_SIDED = (JoinParams, WindowJoinParams, LookupParams)

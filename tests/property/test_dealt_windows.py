@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbon.dealing.dealer import Silent
+from sbon.dealing.measured import InstanceTold
 from sbon.errors import QueryError
+from sbon.operators import asking_splitter
+from sbon.operators.asking_splitter import AskingSplitter
 from sbon.operators.frames import column_type
 from sbon.operators.match import sequential
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
-from sbon.query.instances import Dealing, dealing_of_windows
+from sbon.query.instances import Asked, Dealing, dealing_of_windows
 from sbon.query.params.matched import MatchParams
 from sbon.schema import Field
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
@@ -48,12 +52,16 @@ class Dealt:
 
     def take(self, batch: pl.DataFrame, mark: int | None) -> None:
         """Deals a batch and the watermark after it, then lets some instances work."""
+        if isinstance(self._splitter, AskingSplitter) and self._random.random() < 0.5:
+            self._splitter.told(self._random.random(), 0, InstanceTold(0, 0, 0, 0.0))
         for number, part in enumerate(self._splitter.process(0, batch) if batch.height else ()):
             if part.height:
                 self._waiting[number].append(part)
                 self.sent[number] += part.height
         for waiting in self._waiting:
             waiting.extend([] if mark is None else [mark])
+        if mark is not None:
+            assert not list(self._splitter.advance(mark))
         if self._random.random() < 0.2:
             self._splitter = self._moved(self._splitter, self._params[0])
         for number in self._random.sample(range(self._number), self._random.randint(0, self._number)):
@@ -76,7 +84,11 @@ class Dealt:
 
     def _moved(self, operator: Operator, params: Any) -> Operator:
         other = build(params)
-        other.restore(operator.snapshot())
+        if self._random.random() < 0.5 or not isinstance(operator, AskingSplitter):
+            other.restore(operator.snapshot())
+        else:
+            operator.fork()
+            other = operator
         return other
 
     def end(self) -> list[Any]:
@@ -107,8 +119,17 @@ def schema_of(params: MatchParams, rows: pl.DataFrame) -> tuple[Field, ...]:
     return tuple(Field(name, column_type(rows.schema.get(name, pl.Int64()))) for name in names)
 
 
-def check(seed: int) -> bool:
-    """Compares a random query's answers from several instances, one instance and the twin; False if the planner refuses it."""
+class Erratic(Silent):
+    """Deals at random."""
+
+    def deal(self, at_s: float, closes_s: float) -> int:
+        assert closes_s > at_s >= 0
+        return Random(f"{at_s} {closes_s}").randrange(self.setting.instances)
+
+
+def check(seed: int, *, asks: bool = False) -> bool:
+    """Compares a random query's answers from several instances, one instance and the twin; False if the planner refuses it. With `asks`, a
+    dealer without sense is asked."""
     random = Random(seed)
     query, rows = windowed(random), random_rows(random)
     sql = query.sql.replace("PARTITION BY k ", "")
@@ -122,10 +143,14 @@ def check(seed: int) -> bool:
     batches, marks = [frame(part, before, params) for part, _ in parts], [mark for _, mark in parts]
     try:
         dealt = dealing_of_windows(params, schema_of(params, batches[0]), number, turn_us)
+        if asks:
+            turn_us = random.choice([None, SECOND_US, random.randint(20_000, 9_999_999)])
+            dealt = dealing_of_windows(params, schema_of(params, batches[0]), number, turn_us, Asked("auto", 1.0, "opens window"))
     except QueryError:
         return False
-    several = Dealt(dealt, number, random)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asking_splitter, "dealer_of", lambda _, setting, records: Erratic(setting, records))
+        several = Dealt(dealt, number, random)
         if random.random() < 0.5:
             patch.setattr(sequential, "ROWS_MIN", 0)
         last = WATERMARK_MIN
@@ -152,7 +177,14 @@ def test_dealt_windows_are_answered_as_by_one_instance(seed: int) -> None:
     check(seed)
 
 
+@examples(150)
+@given(seed=st.integers(0, 2**40))
+def test_windows_dealt_by_a_dealer_that_changes_its_mind_are_answered_as_by_one_instance(seed: int) -> None:
+    check(seed, asks=True)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("thousand", range(10))
 def test_ten_thousand_patterns(thousand: int) -> None:
     assert sum(check(seed) for seed in range(thousand * 1_000, (thousand + 1) * 1_000)) > 300
+    assert sum(check(seed, asks=True) for seed in range(thousand * 1_000, (thousand + 1) * 1_000)) > 300

@@ -20,7 +20,7 @@ from sbon.query.expression import Column
 from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
 from sbon.query.params.kinds import Params
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams
+from sbon.query.params.streams import ExchangeParams, SplitParams
 from sbon.schema import ColumnType
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
@@ -30,10 +30,10 @@ from tests.property.stream_twins import content, rows_of
 Answers = list[list[Any]]
 """Answers by event, so that a later answer cannot hide a missing one."""
 KEPT = [kind for kind in OPERATORS if not made(kind).is_stateless]
-WHOLE_ANSWERS = [kind for kind, params in OPERATORS.items() if not isinstance(params, JoinParams | ExchangeParams)]
+WHOLE_ANSWERS = [kind for kind, params in OPERATORS.items() if not isinstance(params, JoinParams | ExchangeParams | SplitParams)]
 """Kinds whose answers do not depend on batches.
 
-An interval join orders pairs by the later of their two batches; an exchange splits each batch.
+An interval join orders pairs by the later of their two batches; an exchange or a splitter splits each batch.
 """
 CUTS = st.lists(st.integers(1, 15), min_size=1, max_size=6)
 

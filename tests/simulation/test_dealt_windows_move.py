@@ -3,12 +3,15 @@ instance on one node, in the same order.
 """
 
 from collections.abc import Callable, Sequence
+from random import Random
 
 import pytest
 
+from sbon.dealing.dealer import Silent
+from sbon.operators import asking_splitter
 from sbon.query.instances import sets_of
 from sbon.query.params.matched import MatchParams
-from sbon.query.params.streams import ExchangeParams, MergeParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, SplitParams
 from sbon_testbed.exactly_once.story import make_world
 from tests.examples import seeds
 from tests.simulation.test_stateful_operators_move import SOURCES
@@ -40,12 +43,22 @@ def alone() -> Callable[[str], list[str]]:
     return answers
 
 
-def run(name: str, nodes: int, seed: int, instances: int) -> tuple[list[str], set[type]]:
+class Erratic(Silent):
+    """Deals at random."""
+
+    asked = 0
+
+    def deal(self, at_s: float, closes_s: float) -> int:
+        Erratic.asked += 1
+        return Random(Erratic.asked).randrange(self.setting.instances)
+
+
+def run(name: str, nodes: int, seed: int, instances: int, dealer: str = "") -> tuple[list[str], set[type]]:
     """Returns the answers in order, and the kinds of operators that have moved."""
     world = make_world(nodes, seed)
     left, right = world.nodes[1 % nodes], world.nodes[2 % nodes]
     turn = ("", ", turn = '70 ms'", ", turn = '1 s'")[seed % 3]
-    said = f"WITH (instances = {instances}, dealing = 'window'{turn})" if instances > 1 else ""
+    said = f"WITH (instances = {instances}, dealing = 'window'{turn}{dealer})" if instances > 1 else ""
     query = world.submit(SOURCES.format(left=left, right=right) + f"CREATE VIEW v {said} AS {QUERIES[name]}; SELECT * FROM v;")
     tail, home = world.tail(query), world.agents[0]
     plan = home.queries.owned.records[query].plan  # type: ignore[attr-defined]
@@ -57,6 +70,18 @@ def run(name: str, nodes: int, seed: int, instances: int) -> tuple[list[str], se
     kinds = {spec.id: type(spec.params) for spec in plan.operators}
     moved = {kinds[record["operator"]] for agent in world.agents for record in agent.monitoring.measuring.migrations if record["committed"]}
     return list(map(str, tail.rows)), moved
+
+
+@pytest.mark.parametrize(("name", "seed", "kind"), [("match", 7, SplitParams), ("episodes", 5, MatchParams)])
+def test_a_dealer_that_changes_its_mind_gives_the_answers_of_one_instance(
+    name: str, seed: int, kind: type, alone: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking_splitter, "dealer_of", lambda _, setting, records: Erratic(setting, records))
+    Erratic.asked = 0
+    rows, moved = run(name, nodes=4, seed=seed, instances=2 + seed % 3, dealer=", dealer = 'round-robin'")
+    assert rows == alone(name)
+    assert Erratic.asked > 3
+    assert kind in moved
 
 
 SHORT = [("match", (1, 2)), ("rows of a match", (0, 2)), ("episodes", (0, 1))]

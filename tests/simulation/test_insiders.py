@@ -27,7 +27,7 @@ from sbon.wire.migration import Abandon, Activate, Lock, OutcomeAsk, Prepare, St
 from sbon.wire.ownership import ClaimsAsk, Forget, Holder, Keep, Own, PromiseAsk, Record
 from sbon.wire.replanning import Cross, Cut, Retire, Uncut
 from sbon.wire.replication import EndOrphan, QueriesAsk, WantedAsk
-from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
+from sbon.wire.reports import DelaySlack, InstanceFigures, OperatorsAsk, UpstreamDelay
 from sbon_agent.node import Agent
 from tests.worlds import settled_world
 
@@ -130,6 +130,7 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
             yield NoSuchLink(output.link.id)
             yield DeadEnd(output.link.id, Obstruction("a lie", True))
             yield Replaced(output.link.id)
+            yield InstanceFigures(output.link.id, 1_000, 10**12, 10**6, 1e6)
             yield Moved(output.link.target, me, 99)
             yield Instantiate(stolen(instance, f"{mine.query}.1"), (End(output.link, me, ()),), (End(output.link, me, ()),), mine)
             yield Use(output.link.target, mine, (End(output.link, me, ()),))

@@ -1,5 +1,6 @@
 """Parameters that no host could run are refused where they are made and where a message is decoded: for every operator."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -27,7 +28,7 @@ from sbon.query.params.matched import VARIABLES_MAX, MatchParams, Navigation
 from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.streams import PIECES_MAX, ExchangeParams, MergeParams, MulticastParams, SplitParams, Turns, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import OperatorSpec
 from sbon.query.row_pattern import REPEATS_MAX, Excluded, Repeat, Sequence, Variable
@@ -141,6 +142,15 @@ CASES = {
     ),
     "exchange": Case(
         ExchangeParams((K,), INSTANCES_MAX), {"keys": [(), (K,) * MANY, (TOO_LARGE[0],)], "instances": [1, INSTANCES_MAX + 1]}
+    ),
+    "split": Case(
+        SplitParams(Turns("t", 1, PIECES_MAX), 2, "o", "auto", 1.0),
+        {
+            "turns": [Turns("t", 1, PIECES_MAX + 1)],
+            "instances": [1, INSTANCES_MAX + 1],
+            "dealer": ["", "best"],
+            "bound_s": [0.0, -1.0, math.nan, math.inf],
+        },
     ),
     "merge": Case(MergeParams("t", ("k",)), {"order": [("k",) * MANY], "hidden": [("k",) * MANY], "delay_us": LATENESS}),
     "deduplicate": Case(

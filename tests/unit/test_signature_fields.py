@@ -13,7 +13,16 @@ from sbon.query.params.matched import MatchNumber, MatchParams, Navigation
 from sbon.query.params.ordered import DeduplicateParams, OrderColumn, OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import Reads, SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, Turns, UnionParams, WindowChoice, WindowPart
+from sbon.query.params.streams import (
+    ExchangeParams,
+    MergeParams,
+    MulticastParams,
+    SplitParams,
+    Turns,
+    UnionParams,
+    WindowChoice,
+    WindowPart,
+)
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.row_pattern import Sequence, Variable
 from sbon.query.signature import signature
@@ -93,6 +102,7 @@ MEANINGS = [
     (MulticastParams("q.1"), {}),
     (UnionParams(), {}),
     (ExchangeParams((K,), 2), {"keys": (X,), "turns": Turns("ts", 5, 6)}),
+    (SplitParams(Turns("ts", 5, 6), 2, "o", "auto", 1.0), {"turns": Turns("ts", 5, 7), "dealer": "model"}),
     (MergeParams("ts", ("k",)), {"order": ("x",), "hidden": ("k",), "choice": WindowChoice("a", "b", "c")}),
 ]
 """One operator of each kind, and another value for each field that is not a number, a text or a boolean."""

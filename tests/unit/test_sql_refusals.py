@@ -16,7 +16,9 @@ TIMED = "CREATE SOURCE t (a TIMESTAMP, WATERMARK FOR a AS a) WITH (connector = '
 NUMBERED = "SELECT *, ^ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ts) AS r FROM TUMBLE(s, ts, INTERVAL '1 s')"
 LATEST = "SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ^ts DESC) AS r FROM SESSION(s, ts, INTERVAL '1 s')"
 
-VIEW_OPTIONS = "a view takes no option but delay_bound, max_latency, on_miss, shed_fairness, instances, dealing, turn and after_crash"
+VIEW_OPTIONS = (
+    "a view takes no option but delay_bound, max_latency, on_miss, shed_fairness, instances, dealing, turn, dealer and after_crash"
+)
 
 PAIRED = (
     "FROM TUMBLE(s, ts, INTERVAL '5 s') AS x JOIN TUMBLE(u, ts, INTERVAL '5 s') AS y "

@@ -31,6 +31,7 @@ BYTES = {
     "done": "da85bd11cb59",
     "drop": "bdd2ec2efbb1",
     "endorphan": "f8032a06a033",
+    "figures": "b4d30e96059b",
     "forget": "7df0976975b6",
     "handed": "a7e31a5a8ab4",
     "holdersays": "7ed3efe5669c",

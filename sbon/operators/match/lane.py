@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from sbon.operators.match.attempts import Attempt, Labels
 from sbon.operators.match.found import NO_NUMBER
 from sbon.operators.match.partitions import END, TIME_MAX
+from sbon.operators.match.turns import OPENS_BIT
 from sbon.query.params.matched import MatchParams
 from sbon.watermarks import WATERMARK_END
 
@@ -143,7 +144,11 @@ class Lane:
                 at += 1
         else:
             part, times = rules.params.dealt, self.times
-            while at < len(masks) and not (masks[at] & first and (part is None or times[at] // part.turn_us % part.of == part.index)):
+            by_column = part is not None and part.opens is not None
+            while at < len(masks) and not (
+                masks[at] & first
+                and (part is None or (masks[at] >> OPENS_BIT & 1 if by_column else times[at] // part.turn_us % part.of == part.index))
+            ):
                 at += 1
         self.start = base + at
         if self.start >= ready:

@@ -31,6 +31,7 @@ class Log:
     columns : names of the rows' columns, without TIME
     time_column : the column of the event times
     links : whether values of later rows are read
+    opens : the column that tells which rows may open windows of this instance; None: no such column
 
     Attributes
     ----------
@@ -39,9 +40,10 @@ class Log:
     places : places of the rows, counted from the first row that the partition ever had
     codes : classes of the rows by the conditions that they meet
     slots : slot of the attempt that begins at the row; NO_ROW if none begins there, or it is settled
+    opens : the values of that column; no values without it
     """
 
-    def __init__(self, columns: Sequence[str], time_column: str, *, links: bool) -> None:
+    def __init__(self, columns: Sequence[str], time_column: str, *, links: bool, opens: str | None = None) -> None:
         self._columns = list(columns)
         self._time = time_column if len(self._columns) > 1 else None
         """The column whose values are `times`; `store` has the others."""
@@ -51,6 +53,8 @@ class Log:
         self.places: Grown[np.int32] | Grown[np.int64] = Grown(np.int32)
         self.codes = Grown(np.uint16)
         self.slots = Grown(np.int32)
+        self._opens = opens
+        self.opens = Grown(np.bool_)
         self._prev = Grown(np.int32)
         self._next = Grown(np.int32) if links else None
         """Needed only if values of later rows are read."""
@@ -80,6 +84,8 @@ class Log:
         self.places.extend(places.astype(self.places.values.dtype))
         self.codes.fill(count, 0)
         self.slots.fill(count, NO_ROW)
+        if self._opens is not None:
+            self.opens.extend(rows[self._opens].fill_null(value=False).to_numpy())
         prev = np.arange(size - 1, size + count - 1, dtype=np.int32)
         prev[begins] = tails
         self._prev.extend(prev)
@@ -153,6 +159,8 @@ class Log:
         self.store.compact(live)
         for column in (self.times, self.places, self.lanes, self.slots, self.codes):
             column.keep(live)
+        if self._opens is not None:
+            self.opens.keep(live)
         for links in (self._prev, self._next):
             if links is not None:
                 links.keep(live)

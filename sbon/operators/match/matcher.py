@@ -73,7 +73,8 @@ class Matcher:
         """True if answers need the labels of rows: they return them, or read rows by variable."""
         if params.dealt is not None and params.skip_variables:  # the merger is told where the next match begins
             self._labels = True
-        self.log = Log([name for name in schema if name != TIME], params.time_column, links=self._behind > 0)
+        opens = None if params.dealt is None else params.dealt.opens
+        self.log = Log([name for name in schema if name != TIME], params.time_column, links=self._behind > 0, opens=opens)
         self._partitions = Partitions()
         self._conditions = Conditions(params, columns)
         self._read = self._conditions.read_columns

@@ -17,7 +17,7 @@ from sbon.operators.match.grown import Grown
 from sbon.operators.match.log import NO_ROW, Log
 from sbon.operators.match.partitions import END, Partitions, Text, instants
 from sbon.operators.match.scan import Classes, Jobs, Scanned, Scanner
-from sbon.operators.match.turns import opens_in
+from sbon.operators.match.turns import opens_at
 from sbon.query.params.streams import WindowPart
 from sbon.types import IntArray
 from sbon.watermarks import WATERMARK_END
@@ -103,7 +103,7 @@ class Starts:
             fails[ends[ends < fails.size]] = False
             begins[:-1] &= ~fails
         if self._part is not None:
-            begins &= opens_in(times, self._part)
+            begins &= opens_at(log, text.positions, self._part)
         starts = np.flatnonzero(begins)
         of_start = np.repeat(np.arange(text.ends.size), text.ends - text.begins)[starts]
         first = np.full(starts.size, scanner.automaton.first, np.int64)

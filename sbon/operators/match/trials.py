@@ -21,7 +21,7 @@ from sbon.operators.match.log import Log
 from sbon.operators.match.partitions import Text
 from sbon.operators.match.readings import Readings, Rows
 from sbon.operators.match.scan import Classes, Scanner
-from sbon.operators.match.turns import opens_in
+from sbon.operators.match.turns import OPENS_BIT, opens_at
 from sbon.query.params.matched import MatchNumber, Operand
 from sbon.query.params.streams import WindowPart
 from sbon.types import IntArray
@@ -99,15 +99,22 @@ class Trials:
         return self._scanner.automaton.takes_nothing
 
     def masks(self, positions: IntArray) -> list[int]:
-        """Returns the conditions that rows meet, as bits."""
-        return self._scanner.masks[self._log.codes.values[positions]].tolist() if positions.size else []
+        """Returns the conditions that rows meet, as bits; and in bit `OPENS_BIT` whether a row may open a window of this instance, if a
+        column tells that."""
+        if not positions.size:
+            return []
+        masks = self._scanner.masks[self._log.codes.values[positions]]
+        if self._part is not None and self._part.opens is not None:
+            masks = masks | self._log.opens.values[positions].astype(np.int64) << OPENS_BIT
+        found: list[int] = masks.tolist()
+        return found
 
     def outcomes(self, text: Text) -> Outcomes:
         """Tries all starts among rows."""
         codes = self._log.codes.values[text.positions]
         starts = np.flatnonzero(self._scanner.begins(codes, self._first)) if self._first else np.arange(codes.size)
         if self._part is not None:
-            starts = starts[opens_in(self._log.times.values[text.positions[starts]], self._part)]
+            starts = starts[opens_at(self._log, text.positions[starts], self._part)]
         if self._scanner.automaton.is_full:
             self._scanner.renumber([])
             self._labeller.forget()

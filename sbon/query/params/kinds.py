@@ -10,7 +10,7 @@ from sbon.query.params.matched import MatchParams
 from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, SplitParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 
 Params: TypeAlias = (
@@ -31,6 +31,7 @@ Params: TypeAlias = (
     | UnionParams
     | MulticastParams
     | ExchangeParams
+    | SplitParams
     | MergeParams
     | SinkParams
 )
@@ -69,7 +70,7 @@ def may_miss(params: Params, *, defers: bool) -> bool:
     """
     if defers:
         return isinstance(params, FunctionParams) and params.defers
-    return not isinstance(params, SourceParams | SinkParams | MulticastParams | ExchangeParams | MergeParams | LookupParams)
+    return not isinstance(params, SourceParams | SinkParams | MulticastParams | ExchangeParams | SplitParams | MergeParams | LookupParams)
 
 
 def held_for_s(params: Params) -> float:

@@ -3,7 +3,7 @@
 import msgspec
 
 from sbon.query.expression import Expression
-from sbon.query.limits import INSTANCES_MAX, check_count, check_expressions, check_span
+from sbon.query.limits import INSTANCES_MAX, LimitError, check_count, check_expressions, check_span
 from sbon.types import OperatorId
 
 
@@ -20,6 +20,9 @@ class WindowPart(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     """Four further output columns: event time of a match's first row; number of that row among rows of its time; event time of the row
     where the next match may begin; least number of that row among rows of its time."""
+    opens: str | None = None
+    """Column of the input that tells which rows open windows of this instance, if a splitter asks a dealer (`SplitParams`); None: those of
+    its turns."""
 
     def __post_init__(self) -> None:
         check_span("turn of an instance", self.turn_us)
@@ -79,6 +82,35 @@ class ExchangeParams(msgspec.Struct, frozen=True, tag="exchange"):
         check_count("keys to deal rows by", len(self.keys), 1 if self.turns is None else 0)
         check_count("instances", self.instances, 2, INSTANCES_MAX)
         check_expressions(self.keys)
+
+
+DEALERS = ("auto", "round-robin", "reactive", "model", "turns", "last")
+"""Dealers that a splitter may ask; `auto` is `turns`, or `last` if the bound is at least half a window."""
+PIECES_MAX = 4096
+"""Most turns in a window, if a dealer is asked."""
+
+
+class SplitParams(msgspec.Struct, frozen=True, tag="split"):
+    """Parameters of a splitter that asks a dealer, at the beginning of each turn, which instance gets the windows that open in the turn.
+
+    Its output has one more column, `opens`: True for the rows that may open a window of the instance that gets this copy of the row.
+    """
+
+    turns: Turns
+    """The spans of event time for which the dealer is asked once."""
+    instances: int
+    opens: str
+    dealer: str
+    bound_s: float
+    """Longest time that a row may take at an instance, waiting and being processed."""
+
+    def __post_init__(self) -> None:
+        check_count("instances", self.instances, 2, INSTANCES_MAX)
+        check_count("turns in a window", self.turns.within_us // self.turns.turn_us, 0, PIECES_MAX)
+        if self.dealer not in DEALERS:
+            raise LimitError(f"dealer {self.dealer!r}, expected one of {', '.join(DEALERS)}")
+        if not 0 < self.bound_s <= 1e9:
+            raise LimitError(f"a bound of {self.bound_s} s for rows at an instance, expected above 0")
 
 
 class WindowChoice(msgspec.Struct, frozen=True):
