@@ -56,9 +56,23 @@ def _bytes_of(item: object, seen: set[int], left: list[int]) -> float:
     if isinstance(item, Mapping):
         pairs: Iterable[Any] = (part for pair in item.items() for part in pair)
         return sys.getsizeof(item) + _sampled(pairs, 2 * len(item), seen, left)
+    if isinstance(item, tuple) and item and isinstance(item[0], tuple):
+        return _chain(item, seen, left)
     if isinstance(item, (*_CONTAINERS, Set)):
         return sys.getsizeof(item) + _sampled(item, len(item), seen, left)
     return sum(_bytes_of(value, seen, left) for value in _attributes(item))
+
+
+def _chain(item: tuple[Any, ...], seen: set[int], left: list[int]) -> float:
+    """Returns the bytes of tuples that begin with tuples: the rows of an attempt to match a pattern are as deep as they are many."""
+    found: float = sys.getsizeof(item) + _sampled(item[1:], len(item) - 1, seen, left)
+    inner = item[0]
+    while isinstance(inner, tuple) and inner and isinstance(inner[0], tuple) and id(inner) not in seen and left[0] > 0:
+        left[0] -= 1
+        seen.add(id(inner))
+        found += sys.getsizeof(inner) + _sampled(inner[1:], len(inner) - 1, seen, left)
+        inner = inner[0]
+    return found + _bytes_of(inner, seen, left)
 
 
 def _sampled(items: Iterable[Any], count: int, seen: set[int], left: list[int]) -> float:

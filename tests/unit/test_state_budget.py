@@ -1,6 +1,9 @@
 """The memory of operators' states on one host: which operator must end when it is used up, and when a state is measured."""
 
+import sys
 from collections import deque
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -112,3 +115,14 @@ def test_the_memory_that_may_be_used_is_the_least_limit_above_the_process(tmp_pa
     machine = usable_bytes(tmp_path / "none", tmp_path / "missing")
     assert machine > 10_000_000
     assert usable_bytes(tmp_path / "cgroup", tmp_path / "self") == (expected or machine)
+
+
+def test_a_long_chain_of_tuples_is_measured_without_recursion() -> None:
+    path: tuple[Any, ...] | None = None
+    for place in range(10_000, 15_000):
+        path = (path, place)
+    holder = SimpleNamespace(path=path)
+
+    one, two = sys.getsizeof((1, 2)), sys.getsizeof(10_000)
+    assert held_bytes(holder) == 5_000 * (one + two)
+    assert held_bytes(SimpleNamespace(paths=[path, (path, 1)])) < 2 * held_bytes(holder)
