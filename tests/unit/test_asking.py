@@ -131,10 +131,53 @@ def test_many_rows_are_told_as_parcels_and_cost_so_much_more() -> None:
     assert law.kinds[1].cost_s(True, 5, 0.0) == 0.0
 
 
+def test_costs_in_bursts_are_measured_by_their_mean() -> None:
+    measured, rows, cpu_ns = Measured(), 0, 0
+    for second in range(200):
+        list(measured.costs(float(second), {0: InstanceTold(rows, cpu_ns, 0, 0.0)}, {0: 4}))
+        rows += 300
+        cpu_ns += 300 * (100_000 if second % 4 else 4_000_000)
+    assert measured.row is not None
+    assert measured.row.cost_s(False, 4, 0.0) == pytest.approx(1.075e-3, rel=0.1)
+    assert measured.row.row_s < 4 * measured.row.window_s
+
+
+def test_an_instance_that_is_never_idle_costs_the_time_that_has_passed() -> None:
+    measured = Measured()
+    for second in range(20):  # 50 rows a second, by 2 ms of processor time each, while the oldest row waits for longer than that
+        list(measured.costs(float(second), {0: InstanceTold(50 * second, 100_000_000 * second, 9, 3.0)}, {0: 2}))
+    assert measured.row is not None
+    assert measured.row.cost_s(False, 2, 0.0) == pytest.approx(0.02, rel=0.01)
+    idle = Measured()
+    for second in range(20):
+        list(idle.costs(float(second), {0: InstanceTold(50 * second, 100_000_000 * second, 9, 0.1)}, {0: 2}))
+    assert idle.row is not None
+    assert idle.row.cost_s(False, 2, 0.0) == pytest.approx(0.002, rel=0.01)
+
+
+def test_costs_of_instances_with_as_many_turns_each_are_those_of_turns_whatever_chance_says() -> None:
+    measured, rng, rows, cpu_ns = Measured(), np.random.default_rng(3), 0, 0
+    for second in range(100):
+        turns = 4 + second % 2
+        list(measured.costs(float(second), {0: InstanceTold(rows, cpu_ns, 0, 0.0)}, {0: turns}))
+        rows += 300
+        cpu_ns += 300 * int(rng.exponential(100_000))
+    assert measured.row is not None
+    assert measured.row.row_s < measured.row.window_s * 4.5
+
+
+def test_an_instance_that_was_made_again_is_measured_anew() -> None:
+    measured = Measured()
+    told = [(1_000, 10**9), (0, 0), (1_000, 10**7)]
+    found = [list(measured.costs(float(at), {0: InstanceTold(*one, 0, 0.0)}, {0: 1})) for at, one in enumerate(told)]
+    assert found == [[], [], [(0, 1e-5)]]
+
+
 def test_few_rows_between_two_reports_are_no_measurement() -> None:
     measured = Measured()
     assert list(measured.costs(0.0, {0: InstanceTold(0, 0, 0, 0.0)}, {0: 1})) == []
     assert list(measured.costs(1.0, {0: InstanceTold(20, 10**9, 0, 0.25)}, {0: 1})) == []
+    assert list(measured.costs(2.0, {0: InstanceTold(100, 10**9, 0, 0.25)}, {0: 1})) == [(0, 0.01)]
     assert measured.row is None
     assert measured.peak_s == 0.25
     list(measured.costs(100.0, {0: InstanceTold(40, 10**9, 0, 0.125)}, {0: 1}))
