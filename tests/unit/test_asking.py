@@ -290,6 +290,11 @@ def test_a_plan_has_one_splitter_behind_a_union_of_the_branches() -> None:
     assert told.keys == ("windows of 6 s by dealer auto each 750 ms, at most 2.00 copies of a row",)
 
 
+def test_one_instance_needs_no_splitter() -> None:
+    told = lines(plan_of(sink(MATCH, "'auto'", BY_DEALER)))
+    assert not [line for line in told if "splitter" in line or "merger" in line]
+
+
 def test_the_bound_of_instances_is_half_of_that_of_the_query() -> None:
     plan = plan_of(sink(EPISODE, 2, ", dealer = 'turns', max_latency = '3 s'"))
     assert [spec.params.bound_s for spec in plan.operators if isinstance(spec.params, SplitParams)] == [1.5]
