@@ -31,7 +31,7 @@ from sbon.supervision.homes import (
     orphan_rows,
     still_doubted,
 )
-from sbon.supervision.owners import Owners
+from sbon.supervision.owners import Owner, Owners
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, Queries, QueriesAsk, Unwanted, WantedAsk
@@ -122,20 +122,29 @@ class Homes:
             for query, instances in sorted(found.items())
         )
 
-    def end_hosted(self, query: QueryId, respond: Callable[[Message | SbonError], None]) -> None:
-        """Answers EndOrphan: releases the query, unless its home is present and still wants it."""
-        homes = {home for instance in self._operators.instances.values() for user, home in instance.users.items() if user == query}
-        present = {home for home in homes if self.state(query, home) is HomeState.PRESENT}
-        # The asking agent may be mistaken about the home, or lie, so ask the home itself if it can be reached.
-        asked = sorted(present) or sorted(home for home in homes if self._gossip.address_of(home) is not None)
-        if not asked:
+    def end_hosted(self, query: QueryId, respond: Callable[[Message | SbonError], None], denied: frozenset[NodeId] = frozenset()) -> None:
+        """Answers EndOrphan: releases the query, unless its home is present and still wants it.
+
+        Parameters
+        ----------
+        denied : agents that do not answer, or have said that another agent owns the query
+        """
+        is_present, homes = self._homes_of(query, denied)
+        if not homes:
             respond(self._ended(query))
             return
-        home = asked[0]
+        home = homes[0]
 
         def answered(result: Message | SbonError) -> None:
-            if (isinstance(result, Unwanted) and query in result.queries) or (isinstance(result, SbonError) and not present):
+            words = (
+                [word for word in result.taken if word.query == query and word.owner.name != home] if isinstance(result, Unwanted) else []
+            )
+            for word in words:
+                self._owners.told(query, Owner(word.owner.name, word.owner.boot, word.epoch), home)
+            if isinstance(result, Unwanted) and query in result.queries:
                 respond(self._ended(query))
+            elif words or (isinstance(result, SbonError) and not is_present):
+                self.end_hosted(query, respond, denied | {home})
             elif isinstance(result, SbonError):
                 hint = "try again in some seconds"
                 respond(PlacementError(f"{home}, the home of {query}, is alive but does not answer {self._directory.me}; {hint}"))
@@ -143,6 +152,20 @@ class Homes:
                 respond(PlacementError(f"{home}, the home of {query}, still wants it; drop it there"))
 
         self._directory.request(home, WantedAsk(queries=(query,)), answered, ANSWER_S)
+
+    def _homes_of(self, query: QueryId, denied: frozenset[NodeId]) -> tuple[bool, list[NodeId]]:
+        """Returns the agents to ask whether a query is wanted, and whether they are the processes that own it.
+
+        The agent that wants to end the query may be mistaken about the home, or lie, so the home itself is asked if it can be reached. An
+        owner heard of later may never have become the owner: without it, the agents are asked for which the operators here were made.
+        """
+        told = {told for instance in self._operators.instances.values() for user, told in instance.users.items() if user == query}
+        owners, members = {self._owners.answering(query, one) for one in told}, self._gossip.members
+        if present := sorted(home for home in owners - denied if self.state(query, home) is HomeState.PRESENT):
+            return True, present
+        others = sorted((owners | told) - denied)
+        living = [home for home in others if home_state(members.get(home), None) is HomeState.PRESENT]
+        return False, living or [home for home in others if not denied and self._gossip.address_of(home) is not None]
 
     def _ended(self, query: QueryId) -> OrphanEnded:
         destroyed = self._operators.release(query)

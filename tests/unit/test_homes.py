@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
+from sbon.errors import LinkError
 from sbon.membership.members import Member, MemberStatus
 from sbon.queries.homes import Homes
 from sbon.query.catalog import Entry
 from sbon.query.ids import query_id
 from sbon.supervision.homes import Doubt, HomeState, OrphanExpired, OrphanFound, Orphans, home_state, orphan_rows, still_doubted
 from sbon.supervision.owners import Owner, Owners
-from sbon.wire.ownership import Claims
-from sbon.wire.replication import Orphan, OrphanOperator
+from sbon.wire.ownership import Claims, Holder, Own
+from sbon.wire.replication import Orphan, OrphanEnded, OrphanOperator, Unwanted, WantedAsk
 
 OLD, NEW = 7, 8
 QUERY = query_id("ams", OLD, 1)
@@ -117,6 +118,74 @@ def test_whom_operators_were_made_for_is_asked_where_the_owner_heard_of_since_is
     assert homes.to_ask(QUERY, "ams", inherits=True) is None
     homes._host.now = lambda: 31.0
     assert homes.to_ask(QUERY, "ams", inherits=True) == "ams"
+
+
+def told_to_end(homes: Any, *said: tuple[str, Any]) -> Any:
+    """Tells a host with an operator that was made for ams to end its query; other agents answer as given, in this order.
+
+    Returns the host's answer.
+    """
+    answers, out = list(said), []
+
+    def request(node, message, done, timeout_s):
+        assert message == WantedAsk(queries=(QUERY,))
+        expected, answer = answers.pop(0)
+        assert node == expected
+        done(answer)
+
+    instances = {SOURCE.id: SimpleNamespace(users={QUERY: "ams"})}
+    homes._operators = SimpleNamespace(instances=instances, release=lambda query: [SOURCE.id])
+    homes._directory = SimpleNamespace(me="nyc", request=request)
+    homes._gossip.address_of = lambda node: homes._gossip.members[node].address
+    homes.end_hosted(QUERY, out.append)
+    assert answers == []
+    (answer,) = out
+    return answer
+
+
+FRA = Own(query=QUERY, epoch=1, owner=Holder("fra", OLD))
+MINE, WANTED, UNWANTED = Unwanted(queries=(), taken=(FRA,)), Unwanted(queries=()), Unwanted(queries=(QUERY,))
+SILENCE = LinkError("no answer")
+ENDED = OrphanEnded(operators=(SOURCE.id,))
+
+
+@pytest.mark.parametrize(
+    ("fra", "said", "problem"),
+    [
+        (member(), (("ams", MINE), ("fra", Unwanted(queries=(), taken=(FRA,)))), "fra, the home of"),
+        (member(), (("ams", MINE), ("fra", UNWANTED)), ""),
+        (member(boot=NEW), (("ams", MINE), ("fra", UNWANTED)), ""),
+        (member(boot=NEW), (("ams", MINE), ("fra", SILENCE)), ""),
+        (member(), (("ams", MINE), ("fra", SILENCE)), "fra, the home of"),
+        (member(MemberStatus.FAILED), (("ams", MINE),), ""),
+        (member(), (("ams", MINE), ("fra", Unwanted(queries=(), taken=(Own(query=QUERY, epoch=1, owner=Holder("ams", OLD)),)))), ""),
+        (member(), (("ams", WANTED),), "ams, the home of"),
+    ],
+    ids=["wants it", "does not", "restarted", "restarted and silent", "silent", "failed", "names the former one", "no other owner"],
+)
+def test_a_host_asks_the_owner_that_a_former_one_names_whether_it_wants_the_query(fra, said, problem):
+    """The former home of a dropped query had given it to an agent that had restarted: the host took the home for its owner."""
+    answer = told_to_end(homes_among({"ams": member(), "fra": fra}), *said)
+    if problem:
+        assert str(answer).startswith(problem)
+    else:
+        assert answer == ENDED
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ((("ams", WANTED),), "ams, the home of"),
+        ((("ams", MINE),), ""),
+        ((("ams", SILENCE),), ""),
+    ],
+    ids=["wants it", "has given it up", "silent"],
+)
+def test_whom_operators_were_made_for_may_want_a_query_whose_later_owner_is_gone(said, problem):
+    homes = homes_among({"ams": member(), "fra": member(MemberStatus.FAILED)})
+    homes._owners.heard(QUERY, Owner("fra", OLD, 1))
+    answer = told_to_end(homes, *said)
+    assert str(answer).startswith(problem) if problem else answer == ENDED
 
 
 def test_what_several_hosts_serve_is_one_row():
