@@ -56,6 +56,8 @@ class Dropping:
             self.drop_own(record, done)
             return
         home, query = home_and_id(name, self._replication.catalog, self._owned.register.owners)
+        if self._owned.ownership.when_decided(query, lambda: self.drop(name, done)):  # it is being taken over here
+            return
         # A home that has restarted also knows its queries by their former ids.
         if home == self._directory.me or self._homes.state(query, home) not in (HomeState.PRESENT, HomeState.RESTARTED):
             self._drop_orphan(name, done)

@@ -301,7 +301,7 @@ class Resuming:
                 case Resume(query):
                     self._runner.run_again(query, partial(self._tried, query))
                 case AskOwners(queries, firsts):
-                    former.claims(queries, firsts, self._decided)
+                    former.claims(queries, firsts, self._decided, self._machine.undecided.__contains__)
                 case Taken(query, why):
                     self._log.warning("query.not_resumed", query=query.id, sink=query.sink, reason=why)
         if any(isinstance(action, Renamed | Taken) for action in actions):

@@ -85,7 +85,11 @@ class Former:
             yield Anew(first, self._started[first], is_decided=True)
 
     def claims(
-        self, queries: Mapping[QueryId, Holders], firsts: Mapping[QueryId, QueryId], done: Callable[[Mapping[QueryId, Outcome]], None]
+        self,
+        queries: Mapping[QueryId, Holders],
+        firsts: Mapping[QueryId, QueryId],
+        done: Callable[[Mapping[QueryId, Outcome]], None],
+        is_undecided: Callable[[QueryId], bool] = lambda query: True,
     ) -> None:
         """Asks what has become of queries of a former process of this agent.
 
@@ -95,6 +99,7 @@ class Former:
         ----------
         queries : the holders of each query's record
         firsts : the ids under which the queries were submitted that are to start again
+        is_undecided : tells whether a query still waits for its outcome, as nobody else has become its owner since, or has dropped it
         """
 
         self.inherited = frozenset(query for query in queries if query.partition(".")[0] != self._me.name)
@@ -105,19 +110,47 @@ class Former:
             # If only this agent held a record, nobody else has a valid one.
             kept = {query: Outcome.KEPT for query in {*found.owned, *found.kept} if queries.get(query)}
             kept |= dict.fromkeys(set(found.over).intersection(queries), Outcome.OVER)
-            kept |= dict.fromkeys((query for query, first in firsts.items() if runs_elsewhere(query, first, found)), Outcome.OVER)
+            rivals = {query: outcome for query, first in firsts.items() if (outcome := rival(query, first, found)) is not None}
+            kept |= {query: outcome for query, outcome in rivals.items() if query not in kept or outcome is Outcome.OVER}
+            for one in found.anew:  # a former process of this agent may have ended the id under which the query runs
+                if one.is_decided and any(first == one.first and kept.get(query) is Outcome.OVER for query, first in firsts.items()):
+                    self._inheriting.promises.lives(one.id)
             unknown = set(queries).difference(kept) if not silent else set[QueryId]()
             # An agent that has just returned may be about to run the query: it takes part in as many rounds as the others.
             rounds = self._unknown if present == self._present else {}
             self._present = present
             self._unknown = {query: rounds.get(query, 0) + 1 for query in unknown}
-            self._claim({query: sets for query, sets in queries.items() if query not in kept}, kept, decided)
+            self._claim(
+                {query: sets for query, sets in queries.items() if query not in kept and is_undecided(query)}, kept, decided, is_undecided
+            )
 
         def decided(found: Mapping[QueryId, Outcome]) -> None:
             self.inherited = frozenset(query for query in self.inherited if found.get(query) in (Outcome.KEPT, Outcome.UNHEARD))
             done(found)
 
         self.ask({*queries, *firsts.values()}, told, silent.discard)
+
+    def over(self, firsts: Mapping[QueryId, QueryId], done: Callable[[Mapping[QueryId, bool]], None]) -> None:
+        """Asks all living agents which queries have ended, before this agent takes them over.
+
+        A former owner may have started a query again under a new id and crashed: then a majority of the holders may not know of it, and
+        promise the query under its former id.
+
+        Parameters
+        ----------
+        firsts : the queries, with the ids under which they were submitted
+        done : called with the queries that have ended; False: an agent that says so is about to start the query again, or to forget it
+        """
+
+        def told(found: Claims) -> None:
+            over: dict[QueryId, bool] = {}
+            for query, first in firsts.items():
+                others = [one.is_decided for one in found.anew if one.first == first and one.id != query]
+                if query not in found.owned and (query in found.over or any(others)):
+                    over[query] = all(others)
+            done(over)
+
+        self.ask({*firsts, *firsts.values()}, told)
 
     def ask(self, queries: Iterable[QueryId], done: Callable[[Claims], None], heard: Callable[[NodeId], None] = lambda node: None) -> None:
         """Asks all living agents, including this one, which of these queries they own or keep, and which they know to have ended.
@@ -148,7 +181,11 @@ class Former:
             self._messages.request(node, asked, partial(answered, node), ANSWER_S)
 
     def _claim(
-        self, queries: Mapping[QueryId, Holders], known: dict[QueryId, Outcome], done: Callable[[Mapping[QueryId, Outcome]], None]
+        self,
+        queries: Mapping[QueryId, Holders],
+        known: dict[QueryId, Outcome],
+        done: Callable[[Mapping[QueryId, Outcome]], None],
+        is_undecided: Callable[[QueryId], bool],
     ) -> None:
         """Asks the holders for their promise, where nobody owns or keeps a query."""
         found = dict(known)
@@ -160,7 +197,7 @@ class Former:
             if claim.outcome is None or claim.query not in waiting:
                 return
             waiting.discard(claim.query)
-            is_ours = self._inheriting.promises.is_latest(claim.query, claim.epoch, self._me)
+            is_ours = self._inheriting.promises.is_latest(claim.query, claim.epoch, self._me) and is_undecided(claim.query)
             is_nobodys = claim.outcome is Outcome.KEPT and self._unknown.get(claim.query, 0) >= UNKNOWN_ROUNDS
             outcome = Outcome.FREE if is_nobodys else claim.outcome
             found[claim.query] = Outcome.KEPT if outcome is Outcome.FREE and not is_ours else outcome
@@ -190,11 +227,14 @@ class Former:
         self._save(ask)
 
 
-def runs_elsewhere(query: QueryId, first: QueryId, found: Claims) -> bool:
-    """Tells whether another agent runs a query of a former process of this one under a third id: both had it on their disks, and each came
-    back while the other was away.
+def rival(query: QueryId, first: QueryId, found: Claims) -> Outcome | None:
+    """Returns the outcome for a query of a former process of this agent that another agent runs, or may run, under a third id: both had it
+    on their disks, and each came back while the other was away. None: there is no such agent.
 
-    If both have restarted, and neither has decided yet, the query goes on under the lesser of both ids.
+    If both have restarted, and neither has decided yet, the lesser id comes first. The agent with the other id waits. It does not forget
+    the query, as some agent may know that the lesser id is over.
     """
     others = [one for one in found.anew if one.first == first and one.id != query]
-    return any(one.is_decided or one.id < query for one in others)
+    if any(one.is_decided for one in others):
+        return Outcome.OVER
+    return Outcome.KEPT if any(one.id < query for one in others) else None

@@ -10,14 +10,15 @@ A holder that has restarted has no record, but the promises of its agent are on 
 (`Ask.holder`). So does an owner that has restarted; if no holder has a record any more, it may ask the holders itself (`claim`).
 One process may be asked twice for the same promise: for itself, and for a former process of its agent. A former owner and a dismissed
 keeper remain holders with their latest versions (`former`): holders that have not heard of the change need their promise, and learn of
-the change with it. No promise is given for a query that has ended.
+the change with it. No promise is given for a query that has ended. A query that another agent knows to have ended is not taken over
+(`is_over`).
 
 Invariants: an ownership epoch is promised to one process only, also by later processes of this agent (`Promises`). Records of lower epochs
 than the promised one are refused. A new owner goes on with the newest version that any of the majority has. A holder that refuses another
 one tells it its own version, too. Otherwise a holder of an older version would refuse a candidate that only the newer version names.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import TypeAlias
 
@@ -170,7 +171,7 @@ class Inheriting:
             return HolderSays(granted=False, epoch=promised)
         if others is not None:
             return HolderSays(granted=False, epoch=promised, promised_to=others)
-        if record.epoch < promised or self._me not in record.holders or (held is None and not self._has_room(record)):
+        if record.epoch < promised or self._me not in record.holders or (held is None and not _has_room(self._held, record)):
             return HolderSays(granted=False, epoch=promised)
         if held is None:
             self._held[record.query] = _Held(record, record.epoch)
@@ -364,6 +365,23 @@ class Inheriting:
             held.is_silent = True
         return self._decide(asked.query, held, now)
 
+    def is_over(self, query: QueryId, now: float, *, is_certain: bool) -> None:
+        """Gives up taking a query over, because an agent says that it has ended.
+
+        Parameters
+        ----------
+        is_certain : False: that agent is about to start the query again, or to forget it; it is asked again after a pause
+        """
+        held = self._held.get(query)
+        if held is None or held.phase is not Phase.ASKING:
+            return
+        if is_certain:
+            self.ended(query)
+            return
+        _turn(held, Event.REFUSED)
+        held.tries += 1
+        held.due_s = now + self._pause_s(held)
+
     def _ask(self, query: QueryId, held: _Held, now: float, ended: frozenset[Holder]) -> list[Action]:
         _turn(held, Event.DUE)
         held.asked = held.promised = max(self._promised(query), held.highest) + 1
@@ -413,8 +431,9 @@ class Inheriting:
         living = [one for one in record.holders if one == self._me or (one != record.owner and is_there(one))]
         return in_order(record.query, living).index(self._me)
 
-    def _has_room(self, record: Record) -> bool:
-        return len(self._held) < RECORDS_MAX and len(record.content) + sum(map(_size, self._held.values())) <= BYTES_MAX
+
+def _has_room(held: Mapping[QueryId, _Held], record: Record) -> bool:
+    return len(held) < RECORDS_MAX and len(record.content) + sum(map(_size, held.values())) <= BYTES_MAX
 
 
 def _size(held: _Held) -> int:

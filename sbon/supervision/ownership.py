@@ -16,7 +16,7 @@ from sbon.supervision.former import Former
 from sbon.supervision.generations import first_epoch
 from sbon.supervision.inheriting import Ask, Inherit, Inheriting
 from sbon.supervision.keepers import holders_of
-from sbon.supervision.kept_record import encode_content
+from sbon.supervision.kept_record import decode_content, encode_content
 from sbon.supervision.owners import Owner
 from sbon.supervision.ownership_requests import OwnershipRequests
 from sbon.supervision.owning import Counts, Denied, Depose, Dismiss, Owning, Write
@@ -115,6 +115,14 @@ class Ownership:
         one = self.owned.get(query)
         return one is not None and one.machine.counted > 0
 
+    def when_decided(self, query: QueryId, done: Callable[[], None]) -> bool:
+        """Calls `done` once this agent has taken a query over, or does not do so. Returns False if it is not about to take it over."""
+        one = self.owned.get(query)
+        if one is None or query in self._register.running:
+            return False
+        one.decided.append(done)
+        return True
+
     def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
         """Tells the keepers of a query that it has ended; `done` gets True if one of them has forgotten it, or if it has no keepers."""
         one = self.owned.pop(query, None)
@@ -145,6 +153,7 @@ class Ownership:
         if self.owned.pop(query, None) is not None and one is not None:
             self.inheriting.former.add(one.machine.confirmed)
             one.settle(PlacementError(f"{owner} owns the query now"))
+            self._decide(one)
         self._successor.owned_elsewhere(query)
 
     def give_back(self, version: Record, epoch: int, candidate: Holder) -> None:
@@ -231,6 +240,7 @@ class Ownership:
                         holders = () if one.machine.latest is None else one.machine.latest.holders
                         self.inheriting.hand_back(one.inherited, one.machine.epoch, holders, self._clock.now())
                         self._arm(self.inheriting.next_wake())
+                        self._decide(one)
                 case Dismiss(keeper):
                     self._dismiss(keeper, Forget(query=one.query, epoch=one.machine.counted), lambda is_done: None)
                 case Depose(epoch, owner):
@@ -239,6 +249,7 @@ class Ownership:
                     self.inheriting.former.add(one.machine.confirmed)
                     one.settle(PlacementError(f"{owner.name} owns the query now"))
                     self._successor.owned_elsewhere(one.query)
+                    self._decide(one)
         self._show(one)
         self._arm(one.machine.next_wake())
 
@@ -306,13 +317,36 @@ class Ownership:
         self._arm(self.inheriting.next_wake())
 
     def _ask(self, asks: Iterable[Ask], problem: str) -> None:
+        """Asks holders for their promise, and all agents whether the queries have ended. The promises wait for the other answers."""
+        promised: list[Callable[[], None]] | None = []
+
+        def answered(action: Ask, result: Message | SbonError) -> None:
+            if promised is None:
+                self._promised(action, result)
+            else:
+                promised.append(partial(self._promised, action, result))
+
+        def told(over: Mapping[QueryId, bool]) -> None:
+            nonlocal promised
+            ready, promised = promised or [], None
+            for query, is_certain in over.items():
+                self.inheriting.is_over(query, self._clock.now(), is_certain=is_certain)
+            for promise in ready:
+                promise()
+            self._arm(self.inheriting.next_wake())
+
         for action in asks:
-            answered = partial(self._promised, action)
             if problem:
-                answered(LinkError(problem))
+                answered(action, LinkError(problem))
             else:
                 asked = PromiseAsk(query=action.query, epoch=action.epoch, holder=self._me, of=action.holder)
-                self._messages.request(action.holder.name, asked, answered, ANSWER_S)
+                self._messages.request(action.holder.name, asked, partial(answered, action), ANSWER_S)
+        if problem:
+            told({})
+        else:
+            records = self.inheriting.records
+            queries = {action.query for action in asks}.intersection(records)
+            self.former.over({query: _first_of(records[query]) for query in queries}, told)
 
     def _promised(self, asked: Ask, result: Message | SbonError) -> None:
         if not self._closed:
@@ -324,6 +358,13 @@ class Ownership:
         if isinstance(result, ValueError):
             self.ended(one.query)
         self._successor.inherited(one.query, result)
+        self._decide(one)
+
+    def _decide(self, one: Owned) -> None:
+        """Carries on with what waits until this agent has taken a query over, or does not do so."""
+        ready, one.decided = one.decided, []
+        for done in ready:
+            self._clock.call_soon(done)
 
     # ---------------------------------------------------------------------------------------------------------- timing
 
@@ -350,3 +391,11 @@ class Ownership:
 
 def _begun(query: QueryId, me: Holder, former: Former) -> Owned:
     return Owned(Owning(query, me, former.anew.get(query, 0)))
+
+
+def _first_of(record: Record) -> QueryId:
+    """Returns the id under which a query was submitted."""
+    try:
+        return decode_content(record.content).first or record.query
+    except ValueError:
+        return record.query

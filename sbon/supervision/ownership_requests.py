@@ -20,7 +20,7 @@ from sbon.supervision.succession import ANSWER_S, Finished, Owned
 from sbon.types import NodeId, QueryId
 from sbon.wire.authority import TABLE
 from sbon.wire.messages import Done, Message
-from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
+from sbon.wire.ownership import Anew, Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
 from sbon.wire.replication import Unwanted, WantedAsk
 from sbon.wire.requests import Messages
 
@@ -107,7 +107,12 @@ class OwnershipRequests:
                 ended = [query for query in queries if query not in owned and self._inheriting.promises.is_over(query)]
                 over = tuple(query for query in queries if query in self._former.renamed or query in ended)
                 anew = {one for query in queries for one in (*self._former.started(query), *self._register.anew(query))}
-                respond(Claims(owned=owned, kept=kept, over=over, anew=tuple(sorted(anew))))
+                anew |= {Anew(one.first, one.query, is_decided=True) for one in self._owns.owned.values() if one.first in queries}
+                claims = Claims(owned=owned, kept=kept, over=over, anew=tuple(sorted(anew)))
+                if over or anew:  # others may forget the query: the next process of this agent must know it, too
+                    self._save(lambda problem: respond(claims))
+                else:
+                    respond(claims)
                 return
         if self._inheriting.promises.all == before and not self._saves:
             respond(said)

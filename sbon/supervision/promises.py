@@ -52,6 +52,12 @@ class Promises:
         """Tells whether a query has ended."""
         return query in self._over
 
+    def lives(self, query: QueryId) -> None:
+        """Records that a query has not ended, although it has once started again under another id: its owner runs it under this one."""
+        ended = self._over.pop(query, None)
+        if ended is not None:
+            self._given[query] = msgspec.structs.replace(ended, is_over=False)
+
     def is_latest(self, query: QueryId, epoch: int, to: Holder) -> bool:
         """Tells whether a promise is still the latest one of its query."""
         given = self._given.get(query)

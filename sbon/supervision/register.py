@@ -130,9 +130,10 @@ class Register:
         return [Whereabouts(record.nodes[operator], record.epochs.get(operator, 0)) for record in known]
 
     def anew(self, first: QueryId) -> Iterator[Anew]:
-        """Yields the queries that were submitted under this id, and have started again under another one, as this agent knows them."""
+        """Yields the queries that were submitted under this id and run here, and those that have started again under another one, and of
+        which this agent does not know yet whether another agent owns them."""
         for record in self.running.values():
-            if record.history.first == first and not is_dropped(record):
+            if (record.history.first or record.id) == first and not is_dropped(record):
                 yield Anew(first, record.id, is_decided=True)
         for query, submitted in self.undecided.items():
             if submitted == first != query:

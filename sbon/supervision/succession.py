@@ -12,7 +12,7 @@ from sbon.supervision.owning import Owning, Phase
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register, kept_plan
 from sbon.supervision.resumption import KeptQuery
-from sbon.types import NodeId
+from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.ownership import Holder, Own, Record
 from sbon.wire.reports import OperatorReport, OperatorReports, OperatorsAsk
@@ -43,6 +43,8 @@ class Owned:
         """The holders that may have the record, as they are on disk."""
         self.waiting: list[tuple[int, Finished]] = []
         """Changes that wait until a version counts."""
+        self.decided: list[Callable[[], None]] = []
+        """Called once this agent has taken the query over, or does not do so."""
 
     @property
     def coming(self) -> KeptQuery | None:
@@ -51,6 +53,12 @@ class Owned:
         if content is None or not (self.holders or self.machine.phase is Phase.ALONE):
             return None
         return kept_plan(content.plan, [spec.id for spec in content.operators], (content.first, content.former), self.holders)
+
+    @property
+    def first(self) -> QueryId:
+        """The id under which the query was submitted, as long as it is being taken over; empty if it has been dropped."""
+        coming = self.coming
+        return "" if coming is None or coming.dropped else coming.first_id
 
     @property
     def content(self) -> Content | None:

@@ -150,6 +150,25 @@ def test_a_home_that_fails_with_operators_on_it_is_succeeded_and_they_run_again(
     assert all(start <= lost_until for start in missing)
 
 
+def test_a_query_can_be_dropped_at_the_agent_that_is_taking_it_over(story: Any) -> None:
+    """That agent refused the drop, as its hosts heard from it that it still wanted the query."""
+    told = story()
+    told.world.kill(HOME)
+
+    def taking() -> list[int]:
+        agents = [(number, agent) for number, agent in enumerate(told.world.agents) if agent is not None]
+        return [number for number, agent in agents if told.query in agent.queries.owned.ownership.owned]
+
+    while not taking():
+        told.world.run(0.01)
+    (owner,) = taking()
+    assert told.owners() == []
+    told.world.submit("DROP SINK k", at=owner)
+    assert all(told.query not in told.world.agents[number].queries.owned.ownership.owned for number in range(1, 6))
+    told.world.run_until(lambda: not told.copies(), 10.0, "all operators have ended")
+    assert told.world.ask(owner, "queries") == []
+
+
 @pytest.mark.parametrize("back_s", [0.5, 20.0], ids=["soon", "late"])
 def test_a_home_that_returns_is_not_the_owner_any_more(story: Any, back_s: float) -> None:
     told = story()

@@ -14,6 +14,7 @@ from sbon.supervision.claiming import Outcome
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.former import UNKNOWN_ROUNDS
 from sbon.supervision.inheriting import Attempt
+from sbon.supervision.kept_record import encode_content
 from sbon.supervision.owners import Owner
 from sbon.supervision.ownership import Ownership
 from sbon.supervision.promises import Promise
@@ -34,6 +35,7 @@ QUERY = query_id("ams", AMS.boot, 1)
 LATER, LAST, RIO_S = query_id("ams", 77, 1), query_id("fra", 78, 1), query_id("rio", 4, 1)
 """The first two: ids under which agents have run the query again after restarts."""
 SILENCE = LinkError("no answer")
+NOTHING = Claims(owned=(), kept=())
 
 
 class Timer:
@@ -92,7 +94,13 @@ class Successor:
 class Agent:
     """The ownership of one agent, among members that the test names."""
 
-    def __init__(self, me: Holder, *members: Holder, failed: tuple[NodeId, ...] = ()) -> None:
+    def __init__(
+        self,
+        me: Holder,
+        *members: Holder,
+        failed: tuple[NodeId, ...] = (),
+        save: Callable[[Callable[[str], None]], None] = lambda done: done(""),
+    ) -> None:
         self.services, self.register = Services(me.name), Register(me.name)
         self.successor = Successor(self.register)
         self.table = {
@@ -115,7 +123,7 @@ class Agent:
             self.register,
             self.successor,
             EngineConfig(take_over=True),
-            lambda done: done(""),
+            save,
             {}.get,
         )
 
@@ -136,12 +144,19 @@ def record() -> Record:
     return Record(QUERY, 0, 1, AMS, (TRIO,), b"content")
 
 
-def keeper() -> Agent:
-    """Returns a keeper whose owner has failed, and which has asked the other keeper for its promise."""
+def keeper(claims: Claims | None = NOTHING) -> Agent:
+    """Returns a keeper whose owner has failed, and which has asked the other keeper for its promise.
+
+    Parameters
+    ----------
+    claims : what the other keeper says of the query; None: it has not been answered yet
+    """
     one = Agent(FRA, *TRIO, failed=("ams",))
     assert one.ownership.inheriting.keep(record()).granted
     one.ownership.inheriting.hand_back(record(), 0, (), 0.0)  # makes it fra's turn
     one.ownership.look_at_all()
+    if claims is not None:
+        one.services.answer(ClaimsAsk, {"fra": NOTHING, "nyc": claims})
     return one
 
 
@@ -224,6 +239,69 @@ def test_all_that_will_hear_of_a_new_owner_are_dialled_while_holders_are_asked_f
     one.ownership.look_at_all()
     assert [node for node, message, _ in one.services.asked if isinstance(message, PromiseAsk)] == ["nyc"]
     assert one.services.told == [(node, OperatorsAsk(operators=())) for node in ("nyc", "rio")]
+
+
+@pytest.mark.parametrize(
+    ("claims", "records", "owns"),
+    [
+        (NOTHING, (), True),
+        (Claims(owned=(), kept=(), over=(QUERY,)), (), False),
+        (Claims(owned=(), kept=(), anew=(Anew(QUERY, LATER, is_decided=True),)), (), False),
+        (Claims(owned=(), kept=(), over=(QUERY,), anew=(Anew(QUERY, LATER, is_decided=False),)), (QUERY,), False),
+        (Claims(owned=(), kept=(), anew=(Anew(QUERY, LATER, is_decided=False),)), (), True),
+        (Claims(owned=(QUERY,), kept=(), over=(QUERY,)), (), True),
+        (Claims(owned=(), kept=(), anew=(Anew(QUERY, QUERY, is_decided=True), Anew(LAST, LATER, is_decided=True))), (), True),
+    ],
+    ids=["unknown", "over", "runs again", "about to run again", "may run again", "owned", "another query"],
+)
+def test_a_keeper_takes_no_query_over_that_has_ended_or_runs_under_a_new_id(
+    claims: Claims, records: tuple[QueryId, ...], owns: bool
+) -> None:
+    """A home had started its query again under a new id, with the promise of one keeper, and crashed. The other keeper had the record."""
+    one = keeper(claims)
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
+    assert (tuple(one.ownership.inheriting.records), tuple(one.ownership.owned)) == (records, (QUERY,) if owns else ())
+    assert one.ownership.inheriting.promises.is_over(QUERY) == (not records and not owns)
+
+
+def test_a_keeper_waits_for_what_all_agents_know_of_a_query_before_it_takes_it_over() -> None:
+    one = keeper(None)
+    assert {(node, message) for node, message, _ in one.services.asked if isinstance(message, ClaimsAsk)} == {
+        ("fra", ClaimsAsk((QUERY,))),
+        ("nyc", ClaimsAsk((QUERY,))),
+    }
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
+    assert one.ownership.owned == {}
+    one.services.answer(ClaimsAsk, {"fra": NOTHING})
+    assert QUERY in one.ownership.owned
+
+
+def test_a_query_that_is_being_taken_over_is_named_by_its_first_id() -> None:
+    """The home, which had the query on its disk under another id, ran it again while another agent was taking it over."""
+    running = QueryRecord(Plan(LATER, "k", "", SPECS, ()), Deployed(SPECS, (), {}), "ams", 0.0)
+    running.history.first = QUERY
+    one, said = Agent(FRA, *TRIO, failed=("ams",)), list[Message]()
+    assert one.ownership.inheriting.keep(Record(LATER, 0, 1, AMS, (TRIO,), encode_content(running))).granted
+    one.ownership.inheriting.hand_back(one.ownership.inheriting.records[LATER], 0, (), 0.0)
+    one.ownership.look_at_all()
+    one.services.answer(ClaimsAsk, {})
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
+    one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said == [Claims((), (), anew=(Anew(QUERY, LATER, is_decided=True),))]
+
+
+def test_a_drop_waits_until_a_query_has_been_taken_over_or_handed_back() -> None:
+    """It was refused by the very agent that was taking the query over."""
+    one, decided = keeper(), list[str]()
+    assert not one.ownership.when_decided(QUERY, lambda: decided.append("too early"))
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=9)})
+    assert one.ownership.when_decided(QUERY, lambda: decided.append("handed back"))
+    assert decided == []
+    refusal = HolderSays(granted=False, epoch=99)
+    one.services.answer(Keep, {"nyc": refusal, "ams": refusal})
+    assert decided == ["handed back"]
+    one.begin()
+    assert not one.ownership.when_decided(QUERY, lambda: decided.append("runs"))
 
 
 def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
@@ -527,9 +605,6 @@ def asks_thrice(answers: Mapping[str, Claims], *members: Holder, back: Holder | 
     return found
 
 
-NOTHING = Claims(owned=(), kept=())
-
-
 def test_a_query_whose_owner_crashed_with_all_who_had_its_record_is_nobody_s_once_all_agents_have_said_so() -> None:
     """Seed 6469: the holder that had promised the query to that owner said so for ever, and the home forgot the query."""
     found = asks_thrice({"fra": NOTHING, "nyc": NOTHING}, Holder("fra", 78), NYC)
@@ -655,8 +730,8 @@ def test_an_agent_that_runs_a_query_under_a_new_id_says_that_the_former_one_is_o
     """Another agent that had owned the query, and came back later, once ran it a second time."""
     one, said = Agent(AMS, *TRIO), list[Message]()
     one.ownership.former.runs_anew(KeptQuery(LATER, "", former=QUERY, first=QUERY), lives_on=lives_on)
-    if lives_on:
-        one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    if lives_on:  # without its sink
+        one.register.enter(QueryRecord(Plan(QUERY, "k", "", SPECS, ()), Deployed((), (), {}), "ams", 0.0))
     one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
     assert said == [Claims((QUERY,) if lives_on else (), (), (QUERY,), (Anew(QUERY, LATER, is_decided=True),))]
     again = Agent(Holder("ams", 78), Holder("ams", 78), FRA, NYC)  # its next process
@@ -669,7 +744,7 @@ def test_an_agent_that_runs_a_query_under_a_new_id_says_that_the_former_one_is_o
     ("anew", "outcome"),
     [
         (Anew(QUERY, LAST, is_decided=True), Outcome.OVER),
-        (Anew(QUERY, QUERY, is_decided=False), Outcome.OVER),
+        (Anew(QUERY, QUERY, is_decided=False), Outcome.KEPT),
         (Anew(QUERY, LAST, is_decided=False), Outcome.FREE),
         (Anew(QUERY, LATER, is_decided=True), Outcome.FREE),
         (Anew(LATER, LAST, is_decided=True), Outcome.FREE),
@@ -688,6 +763,58 @@ def test_a_query_that_two_agents_ran_again_under_different_ids_runs_once(anew: A
     one.ownership.requests.answer(ClaimsAsk((QUERY, LATER)), said.append)
     one.services.answer(ClaimsAsk, {"ams": said[0], "fra": Claims((), (), anew=(anew,))})
     assert found == [{LATER: outcome}]
+
+
+def test_two_agents_do_not_leave_a_query_to_each_other() -> None:
+    """An agent had run a query again under a new id and crashed. It left the query to the agent with the former id, whom it told that this
+    id was over: both forgot the query."""
+    again = Holder("ams", 79)
+    one, found = Agent(again, again, FRA), list[Mapping[QueryId, Outcome]]()
+    one.ownership.inheriting.ended(QUERY)
+    for anew in ((Anew(QUERY, QUERY, is_decided=False),), ()):
+        one.ownership.former.claims({LATER: ()}, {LATER: QUERY}, found.append)
+        one.services.answer(ClaimsAsk, {"ams": NOTHING, "fra": Claims((), (), anew=anew)})
+    assert found == [{LATER: Outcome.KEPT}, {LATER: Outcome.FREE}]
+    assert one.ownership.inheriting.promises.is_over(QUERY)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["while agents are asked", "while holders are asked"])
+def test_a_home_does_not_claim_a_query_that_it_has_given_up_in_the_meantime(is_late: bool) -> None:
+    """Its claim deposed the new owner, and nobody had the query."""
+    again, undecided, found = Holder("ams", 77), {QUERY}, list[Mapping[QueryId, Outcome]]()
+    one = Agent(again, again, FRA, NYC)
+    one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, found.append, undecided.__contains__)
+    if not is_late:
+        undecided.clear()
+    one.services.answer(ClaimsAsk, {"ams": NOTHING, "fra": NOTHING, "nyc": NOTHING})
+    undecided.clear()
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
+    assert found == ([{QUERY: Outcome.KEPT}] if is_late else [{}])
+    assert one.ownership.former.anew == {}
+    assert one.register.owners.of(QUERY).epoch == 0
+
+
+def test_the_id_under_which_another_agent_runs_a_query_is_not_over_any_more() -> None:
+    """An agent had run a query again under a new id. It forgot the query, as another agent had taken it over under the former id."""
+    again = Holder("ams", 79)
+    one = Agent(again, again, FRA)
+    one.ownership.inheriting.ended(QUERY)
+    one.ownership.inheriting.ended(RIO_S)
+    one.ownership.former.claims({LATER: ()}, {LATER: QUERY}, lambda found: None)
+    one.services.answer(ClaimsAsk, {"ams": NOTHING, "fra": Claims((), (), anew=(Anew(QUERY, QUERY, is_decided=True),))})
+    assert not one.ownership.inheriting.promises.is_over(QUERY)
+    assert one.ownership.inheriting.promises.is_over(RIO_S)
+
+
+def test_that_a_query_runs_under_a_new_id_is_told_once_it_is_on_disk() -> None:
+    """Otherwise others forgot the query, and the next process of this agent believed them."""
+    saves, said = list[Callable[[str], None]](), list[Message]()
+    one = Agent(AMS, *TRIO, save=saves.append)
+    one.ownership.former.runs_anew(KeptQuery(LATER, "", former=QUERY, first=QUERY), lives_on=False)
+    one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said == []
+    saves.pop()("")
+    assert said == [Claims((), (), (QUERY,), (Anew(QUERY, LATER, is_decided=True),))]
 
 
 def test_a_query_that_was_taken_over_had_another_owner() -> None:
@@ -709,3 +836,11 @@ def test_an_agent_names_the_queries_that_have_started_again_by_their_first_ids()
     one.register.undecided = {LAST: RIO_S, RIO_S: RIO_S, "dropped": ""}
     one.ownership.requests.answer(ClaimsAsk((QUERY, LATER, RIO_S, "dropped")), said.append)
     assert said == [Claims((LATER,), (), (), (Anew(QUERY, LATER, is_decided=True), Anew(RIO_S, LAST, is_decided=False)))]
+
+
+def test_an_agent_names_the_queries_that_run_under_their_first_ids() -> None:
+    """Another agent that had run the query again under a new id, and restarted, ran it a second time."""
+    one, said = Agent(AMS, *TRIO), list[Message]()
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", SPECS, ()), Deployed(SPECS, (), {}), "ams", 0.0))
+    one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said == [Claims((QUERY,), (), (), (Anew(QUERY, QUERY, is_decided=True),))]

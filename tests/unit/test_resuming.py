@@ -291,7 +291,7 @@ def test_a_query_waits_for_the_nodes_that_it_used_but_not_for_ever() -> None:
 def test_where_queries_are_taken_over_their_owners_are_asked_first(outcome: Outcome) -> None:
     world = World(kept(PLAIN), inherits=True)
     assert (world.resumed(), world.runner.register.undecided) == ([], {OLD: OLD})
-    world.former.pop("claims").done({OLD: outcome})
+    world.former.pop("claims").given[2]({OLD: outcome})
     world.host.wait(0.0)
     assert world.resumed() == ([NEW] if outcome is Outcome.FREE else [])
     assert bool(world.runner.calls_of("owned_elsewhere")) is (outcome is Outcome.ELSEWHERE)
@@ -302,7 +302,7 @@ def test_where_queries_are_taken_over_their_owners_are_asked_first(outcome: Outc
 
 def test_a_query_that_another_agent_runs_by_now_is_forgotten_for_good() -> None:
     world = World(kept(PLAIN), inherits=True)
-    world.former.pop("claims").done({OLD: Outcome.OVER})
+    world.former.pop("claims").given[2]({OLD: Outcome.OVER})
     world.host.wait(600.0)
     assert (world.resuming.rows(), world.resumed(), world.former.calls_of("claims")) == ([], [], [])
     world.host.run()
