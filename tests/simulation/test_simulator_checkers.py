@@ -93,8 +93,8 @@ def operator(name: str, state: State = State.RUNNING, sender: Any = None, receiv
     return SimpleNamespace(id=name, state=state, outputs=outputs, inputs=inputs, users={"q1": "n0"}, epoch=epoch)
 
 
-def sender_of(offered: int, acknowledged: int) -> LinkSender:
-    sender = LinkSender(LINK, WINDOW)
+def sender_of(offered: int, acknowledged: int, link: str = LINK) -> LinkSender:
+    sender = LinkSender(link, WINDOW)
     for _ in range(offered):
         sender.offer(0.0, 0, None)
     assert sender.acknowledge(acknowledged, 2)
@@ -206,6 +206,22 @@ def test_numbers_that_fall_when_an_operator_moves_are_found() -> None:
     assert not links.look()
     run.made = Agents(("n1", operator("a", sender=sender_of(4, 4)))).made
     assert links.look() == "a gives batch 4 of a>b, and gave 5 before"
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_link_to_a_query_that_begins_may_be_made_again(begins: bool) -> None:
+    """The operator that feeds it belongs to another query, which runs."""
+
+    def agents(offered: int) -> Any:
+        run: Any = Agents(("n0", operator("a", sender=sender_of(offered, 0, f"a>{QUERY}.1:0"))))
+        run.made[1].queries.owned.records = {} if begins else {QUERY: None}
+        return run
+
+    run = agents(2)
+    links = Links(run)
+    assert not links.look()
+    run.made = agents(1).made
+    assert links.look() == ("" if begins else f"a gives batch 1 of a>{QUERY}.1:0, and gave 2 before")
 
 
 def test_links_queues_disks_and_tables_beyond_their_bounds_are_found() -> None:

@@ -1,11 +1,13 @@
 """Checks the numbers of batches on each link: a receiver takes only offered batches, acknowledges only processed ones, and no number falls,
 whichever hosts have the ends.
 
-A query without an owner is left out: while it begins, it may be made again under the same names because a host has refused.
+A query without an owner is left out: while it begins, it may be made again under the same names because a host has refused. So are the
+links from operators of other queries to it.
 """
 
 from collections.abc import Iterator
 
+from sbon.links.link_names import target_of
 from sbon.types import LinkId, OperatorId
 from sbon.wire.authority import query_of
 from sbon_testbed.simulator.case import ACTIVE, Case
@@ -34,6 +36,8 @@ class Links(CaseChecker):
                 continue
             for output in instance.outputs.values():
                 sender = output.sender
+                if query_of(target_of(sender.link)) not in owned:
+                    continue
                 offered[sender.link] = (sender.offered, sender.offered - sender.held, instance.id)
             for link, incoming in instance.inputs.items():
                 processed[link] = (incoming.receiver.processed, incoming.receiver.received)
