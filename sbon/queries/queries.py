@@ -188,6 +188,9 @@ class OwnedQueries:
             self._reaches.ended(query.former)
             if not self._resuming.runs(query.id):
                 self.end(result, QueryState.STOPPING)
+            elif why := taken(query, self._replication.catalog.latest):  # the name was dropped at this moment
+                self._log.warning("query.dropped_elsewhere", query=query.id, name=result.name, reason=why)
+                self.dropping.drop_own(result)
             done(None)
 
         def prepared(effects: list[Prepared]) -> None:

@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon.errors import SbonError
 from sbon.query.ids import boot_of
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.register import Register
+from sbon.wire.replication import CatalogUpdate
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from tests.worlds import settled_world
@@ -214,6 +218,30 @@ def test_a_query_waits_for_its_source_and_can_be_dropped_meanwhile(world: World)
     assert states(world) == {"k": "waiting"}
     world.start(SOURCE)
     until(world, lambda: states(world) == {"k": "running"}, 10.0)
+
+
+def test_a_name_that_is_dropped_at_the_moment_at_which_its_query_runs_again_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home heard of the drop when it had placed the query, and before it looked again at the queries that wait."""
+    fill(world)
+    world.run(1.0)
+    enter, dropped = Register.enter, list[str]()
+
+    def hears_of_the_drop(self: Register, record: QueryRecord) -> None:
+        home = world.agents[HOME]
+        if record.name == "k" and isinstance(home, Agent):
+            replication = home.queries.replication
+            (entry,) = (entry for entry in replication.catalog.entries() if entry.name == "k")
+            grave = msgspec.structs.replace(entry, dropped=True, sql="", query=None, owner=world.nodes[OTHER], version=entry.version + 1)
+            replication.updated(CatalogUpdate(entries=(grave,)))
+            dropped.append(record.id)
+        enter(self, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Register, "enter", hears_of_the_drop)
+        world.restart(HOME)
+        until(world, lambda: bool(dropped), 10.0)
+    until(world, lambda: list(states(world).values()) == ["running"] and len(served(world)) == 1)
+    assert dropped[0] not in served(world)
 
 
 @pytest.mark.parametrize("at", [HOME, OTHER])
