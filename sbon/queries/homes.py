@@ -86,9 +86,14 @@ class Homes:
     # ---------------------------------------------------------------------------------------------------- as a host
 
     def without_owner(self) -> set[QueryId]:
-        """Returns the queries with operators here whose owners are not present."""
+        """Returns the queries with operators here whose owners are not present, or not known.
+
+        An operator that was made again may still have a user that has started again under another id. This host never heard of an ownership
+        of the agent that it was told, so it cannot tell which process of that agent owned the query.
+        """
         served = {(query, told) for instance in self._operators.instances.values() for query, told in instance.users.items()}
-        return {query for query, told in served if self.state(query, told) is not HomeState.PRESENT}
+        unknown = {query for query, told in served if told != self._owners.of(query).name and not self._owners.of(query).epoch}
+        return unknown | {query for query, told in served if self.state(query, told) is not HomeState.PRESENT}
 
     def look(self, timeout_s: float) -> None:
         """Notes newly orphaned queries, and releases those that have been orphans for `timeout_s`; 0 keeps them."""

@@ -120,6 +120,20 @@ def test_whom_operators_were_made_for_is_asked_where_the_owner_heard_of_since_is
     assert homes.to_ask(QUERY, "ams", inherits=True) == "ams"
 
 
+def test_an_owner_that_operators_were_told_and_this_host_never_heard_of_is_not_known():
+    """A query had started again under another id. Operators that were made again kept its former id, with the name of a former owner."""
+    homes = homes_among({"ams": member(), "fra": member()})
+    homes._operators = SimpleNamespace(instances={SOURCE.id: SimpleNamespace(users={QUERY: "fra"})})
+    assert homes.without_owner() == {QUERY}
+    homes._owners.heard(QUERY, Owner("fra", OLD, 1))
+    assert homes.without_owner() == set()
+    homes._operators.instances[SOURCE.id].users[QUERY] = "ams"
+    assert homes.without_owner() == set()
+    homes = homes_among({"ams": member()})
+    homes._operators = SimpleNamespace(instances={SOURCE.id: SimpleNamespace(users={QUERY: "ams"})})
+    assert homes.without_owner() == set()
+
+
 def told_to_end(homes: Any, *said: tuple[str, Any]) -> Any:
     """Tells a host with an operator that was made for ams to end its query; other agents answer as given, in this order.
 
