@@ -100,8 +100,10 @@ class Wanting:
         """Takes an agent's answer to `asked`; returns the queries served here that have ended."""
         self._inheriting.doubted(asked.kept, said.queries)
         for query, epoch, owner in ((word.query, word.epoch, word.owner) for word in said.taken):
+            # A holder may have taken a version of this agent that never came to count: this agent still keeps the former owner's record.
+            is_mine = owner.name == self._register.me and query in self._inheriting.records
             is_asked = query in asked.served or query in asked.kept
-            if is_asked and self._register.owners.told(query, Owner(owner.name, owner.boot, epoch), by):
+            if is_asked and not is_mine and self._register.owners.told(query, Owner(owner.name, owner.boot, epoch), by):
                 self._inheriting.owned(query, self._register.owners.of(query).epoch, owner.name)
                 passed_on(instances, query, owner.name)
         return sorted(asked.served.intersection(said.queries))

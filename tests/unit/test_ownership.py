@@ -217,6 +217,18 @@ def test_a_query_has_ended_for_good_once_a_keeper_says_so(said: Message, forgott
     assert found == [forgotten]
 
 
+def test_a_keeper_that_is_taken_for_the_owner_keeps_the_record_until_it_is() -> None:
+    """It had written a version that never came to count, and asked for the query again. A holder with that version named it the owner: it
+    forgot the record, called the query unwanted, and nobody had the query."""
+    one = keeper()
+    asked, said = Question(served={QUERY}), Unwanted(queries=(), taken=(Own(query=QUERY, epoch=1, owner=FRA),))
+    assert one.ownership.wanting.disowned("ams", asked, said, ()) == []
+    assert one.ownership.inheriting.records == {QUERY: record()}
+    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))) == Unwanted(queries=())
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
+    assert QUERY in one.ownership.owned
+
+
 def test_a_disowned_record_ends_no_operator_that_runs_here_for_another_owner() -> None:
     one = Agent(NYC, *TRIO)
     assert one.ownership.inheriting.keep(record()).granted
