@@ -102,7 +102,10 @@ class OwnershipRequests:
                 said = self._promise(Attempt(query, epoch, holder, of or self._me, is_anew))
             case ClaimsAsk(queries):
                 owned = tuple(query for query in queries if query in self._owns.owned or query in self._register.running)
-                undecided = self._former.inherited.intersection(self._register.undecided)
+                # Of two agents that had both taken the query over and restarted, nobody waits for the one that has promised it away.
+                given = {query: self._inheriting.promises.of(query) for query in self._former.inherited}
+                promised = {query for query, promise in given.items() if promise is not None and promise.to.name != self._me.name}
+                undecided = self._former.inherited.intersection(self._register.undecided) - promised
                 kept = tuple(query for query in queries if query in self._inheriting.records or query in undecided)
                 ended = [query for query in queries if query not in owned and self._inheriting.promises.is_over(query)]
                 over = tuple(query for query in queries if query in self._former.renamed or query in ended)

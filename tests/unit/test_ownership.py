@@ -665,6 +665,20 @@ def test_a_restarted_agent_that_had_taken_a_query_over_says_so_until_it_knows_wh
     assert said[-1] == NOTHING
 
 
+def test_of_two_restarted_agents_that_had_taken_a_query_over_one_waits_for_the_other() -> None:
+    """Each waited for ever, as the other one said that it might have the query."""
+    again, said = Holder("fra", 78), list[Message]()
+    one = Agent(again, again, AMS, NYC)
+    one.register.undecided = {QUERY: QUERY}
+    one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, lambda found: None)
+    one.ownership.inheriting.promises.note(Promise(QUERY, 1, again))
+    one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said.pop() == Claims(owned=(), kept=(QUERY,))
+    one.ownership.inheriting.promises.note(Promise(QUERY, 3, NYC))
+    one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said.pop() == NOTHING
+
+
 def test_a_home_promises_to_a_keeper_as_long_as_it_is_not_sure_itself() -> None:
     again = Holder("ams", 77)
     one, found = Agent(again, again, FRA, NYC), []
