@@ -35,13 +35,20 @@ class Trial:
     Parameters
     ----------
     watch : called whenever time has passed, before the checkers look
+    converged_s : virtual seconds within which everything must converge
     """
 
     def __init__(
-        self, case: Case, faults: Faults, checkers: Sequence[CaseChecker], watch: Callable[[], None] = lambda: None, look_s: float = LOOK_S
+        self,
+        case: Case,
+        faults: Faults,
+        checkers: Sequence[CaseChecker],
+        watch: Callable[[], None] = lambda: None,
+        look_s: float = LOOK_S,
+        converged_s: float = CONVERGED_S,
     ) -> None:
         self._case, self._faults, self._checkers = case, faults, checkers
-        self._watch, self._look_s = watch, look_s
+        self._watch, self._look_s, self._converged_s = watch, look_s, converged_s
 
     def trouble(self, ended: Callable[[], bool]) -> None:
         """Lets faults happen until the condition holds."""
@@ -71,11 +78,11 @@ class Trial:
             self._judge(checker.look())
 
     def _await(self, checkers: list[CaseChecker]) -> None:
-        until = self._case.world.now + CONVERGED_S
+        until = self._case.world.now + self._converged_s
         for checker in checkers:
             while problem := checker.converged():
                 if self._case.world.now >= until:
-                    raise FoundError(f"not converged {CONVERGED_S:g} s after the faults: {problem}")
+                    raise FoundError(f"not converged {self._converged_s:g} s after the faults: {problem}")
                 self.run(5 * LOOK_S)
 
     def _judge(self, problem: str) -> None:

@@ -84,6 +84,11 @@ class Faults(Timetable):
             if number not in self._gone:
                 self._start(number)
 
+    @property
+    def leaving(self) -> list[int]:
+        """Returns the numbers of the nodes whose agents are leaving."""
+        return [number for number, agent in self._leaving.items() if self.world.agents[number] is agent]
+
     def watch_leaving(self) -> None:
         """Records the queries that leaving agents still serve, because these lose something when the agents end."""
         for number, agent in list(self._leaving.items()):
