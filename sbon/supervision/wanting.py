@@ -89,11 +89,22 @@ class Wanting:
             for query, owner in owners.items()
             if owner.epoch > 0 and owner.name != me
         ]
+        # Hosts may still take this agent for the owner of a query that it had taken over, and that then started again under another id.
+        over = [query for query in queries if query not in records and self._is_over(query, owners[query])]
+        unwanted = self._register.unwanted([query for query in queries if query not in records])
         return Unwanted(
-            queries=self._register.unwanted([query for query in queries if query not in records]),
+            queries=tuple(sorted({*unwanted, *over})),
             operators=self._register.outlived(ask.operators),
             taken=(*mine, *taken),
             retired=self._register.given_up(operator for operator, _ in ask.operators),
+        )
+
+    def _is_over(self, query: QueryId, owner: Owner) -> bool:
+        """Tells whether a query has ended under this id as far as this agent knows, and no later owner is known."""
+        return (
+            self._inheriting.promises.is_over(query)
+            and not self._register.knows(query)
+            and (owner.epoch == 0 or owner.name == self._register.me)
         )
 
     def disowned(self, by: NodeId, asked: Question, said: Unwanted, instances: Iterable[Instance]) -> list[QueryId]:

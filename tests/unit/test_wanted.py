@@ -9,9 +9,11 @@ import pytest
 from sbon.errors import LinkError
 from sbon.queries.wanted import Wanted
 from sbon.supervision.owners import Owner, Owners
+from sbon.supervision.promises import Promise, Promises
+from sbon.supervision.wanting import Wanting
 from sbon.wire.messages import Done
-from sbon.wire.ownership import Claims
-from sbon.wire.replication import Unwanted
+from sbon.wire.ownership import Claims, Holder
+from sbon.wire.replication import Unwanted, WantedAsk
 
 
 class World:
@@ -128,3 +130,34 @@ def test_whoever_has_kept_a_query_is_asked_for_its_end_when_its_owner_is_gone(wo
     world.orphans.discard("b.0000001.02")
     done(Claims(owned=(), kept=(), over=("a.0000001.01", "b.0000001.02", "c.0000001.01")))
     assert world.released == ["a.0000001.01"]
+
+
+@pytest.mark.parametrize(
+    ("is_over", "owner", "is_known", "unwanted"),
+    [
+        (True, Owner("a", 1, 0), False, ("a.0000001.01",)),
+        (True, Owner("here", 1, 4), False, ("a.0000001.01",)),
+        (True, Owner("b", 1, 4), False, ()),
+        (True, Owner("a", 1, 0), True, ()),
+        (False, Owner("a", 1, 0), False, ()),
+    ],
+    ids=["ended", "ended here", "owned elsewhere", "runs here", "not ended"],
+)
+def test_who_has_given_up_a_query_that_started_again_elsewhere_does_not_want_it(
+    is_over: bool, owner: Owner, is_known: bool, unwanted: tuple[str, ...]
+) -> None:
+    """Hosts that still take this agent for the owner would keep the operators, and the query could not begin under its new id."""
+    query = "a.0000001.01"
+    promises = Promises()
+    promises.note(Promise(query, 3, Holder("here", 1), is_over=is_over))
+    none = SimpleNamespace(of=lambda query: owner)
+    register: Any = SimpleNamespace(
+        me="here",
+        owners=none,
+        unwanted=lambda queries: (),
+        outlived=lambda copies: (),
+        given_up=lambda operators: (),
+        knows=lambda query: is_known,
+    )
+    inheriting: Any = SimpleNamespace(records={}, promises=promises)
+    assert Wanting(register, inheriting, {}).answer(WantedAsk(queries=(query,))).queries == unwanted
