@@ -229,7 +229,7 @@ class Operators:
         output.by_origin = None if end.after else ()
         output.giving.by_origin = list(end.skips) if any(end.skips) else []
         output.giving.is_whole = instance.state is State.BUILDING or not (instance.figures.rows_out or instance.is_multicast)
-        sender.before = (instance.figures.rows_out, instance.watermark_out_us)
+        sender.before, sender.former_us = (instance.figures.rows_out, instance.watermark_out_us), end.watermark_us
         if instance.watermark_out_us >= 0 and instance.state is not State.BUILDING:
             # Earlier watermarks hold for the new consumer too, and nothing else may follow them: an ended source sends no more.
             sender.offer(self._clock.wall(), instance.watermark_out_us, None)

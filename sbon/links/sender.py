@@ -27,6 +27,8 @@ class LinkSender:
         self.safe = 0
         """All batches up to this number are safe, by the receiver's last acknowledgement: they are in a state, or all rows made of them are
         safe further on."""
+        self.former_us = WATERMARK_MIN
+        """A watermark, in microseconds, that the rows given by copies of the operator that have crashed had been made for."""
         self.forgotten = 0
         """All batches up to this number have been dropped, because they are safe, or were processed on this host."""
         self._row_times = RowTimes(is_first=True)  # of the batches dropped

@@ -136,6 +136,7 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
         tuple(output.giving.by_origin),
         output.giving.is_whole,
         output.by_origin,
+        output.sender.former_us,
     )
 
 
@@ -191,7 +192,7 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
             raise RemoteProtocolError(str(problem)) from problem
         output = instance.outputs[kept.link.id] = Output(kept.link, kept.node, kept.epoch, schema, sender, set(kept.users))
         output.named.update(kept.named)
-        output.made, output.giving.rows = kept.made, kept.skip_rows
+        output.made, output.giving.rows, sender.former_us = kept.made, kept.skip_rows, kept.former_us
         output.behind, output.by_origin = kept.behind, kept.by_origin
         output.giving.by_origin, output.giving.is_whole = list(kept.skips), kept.is_whole
     instance.number_inputs()

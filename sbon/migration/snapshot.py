@@ -21,6 +21,7 @@ from sbon.message_limits import Count, Epoch, Instant, Origin, RowsByOrigin, Wat
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.schema import Schema
 from sbon.types import NodeId, QueryId
+from sbon.watermarks import WATERMARK_MIN
 from sbon.wire.costs import OperatorCosts
 from sbon.wire.deployment import Origins, User
 from sbon.wire.reports import MissedRows
@@ -147,6 +148,8 @@ class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
     """True if it has been given all rows that the operator has made."""
     by_origin: RowsByOrigin | None = None
     """With `made`: rows that the target has taken and made of each origin (`sbon.wire.links.Acknowledge`); None if unknown."""
+    former_us: Watermark = WATERMARK_MIN
+    """A watermark that the rows given by copies that have crashed had been made for."""
 
 
 class Record(msgspec.Struct, frozen=True):

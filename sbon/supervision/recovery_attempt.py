@@ -173,7 +173,7 @@ class Attempt(msgspec.Struct):
             node = picture.nodes[link.target]
             epoch = picture.epochs.get(link.target, 0)
             skip, skips = go_on.skip_rows.get(name, 0), go_on.skips.get(name, ())
-            return End(answer.link, node, schema, epoch, answer.after, answer.rows, skip, skips=skips)
+            return End(answer.link, node, schema, epoch, answer.after, answer.rows, skip, answer.watermark_us, skips=skips)
         given = go_on.given(link)
         if given is not None and not picture.missing.get(name):
             return End(link, self.nodes[link.target], schema, self.epoch, 0, sum(given), skips=go_on.skips.get(name, ()))

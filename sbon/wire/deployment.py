@@ -27,7 +27,8 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     skip_rows: Count = 0
     """Number of first rows that are not sent on this link, because the other end took them before a crash."""
     watermark_us: Watermark = WATERMARK_MIN
-    """Watermark of the acknowledged batches; known only if all batches are acknowledged."""
+    """Watermark of the acknowledged batches of an input; known only if all batches are acknowledged. For an output to a living consumer: a
+    watermark that the rows which it has had of former copies had been made for."""
     made: Origins | None = None
     """For an input of a new copy of an operator with several inputs: the rows that the former copy had made of the input up to `after`, for
     each part if it deals them."""

@@ -18,10 +18,22 @@ STALE = "a candidate that only the newest version of a record names was refused 
 LATE = "a late report of an operator that had left its host and come back was taken for news"
 FORGOTTEN = "who moved an operator had crashed before the word to run, and said after its restart that the move was abandoned"
 BETWEEN = "a window, made again together with a union before it while a source was away, did not learn what it lacked of that source"
+GIVEN_UP = "an agent that had given a query up did not say so to hosts that took it for the owner, so the query could not begin again"
+BEFORE = "a source that read its file again did not know how far its former copy had come when the window behind it was lost"
 
 WRONG = [
     *((1655, AGAIN), (3038, UNHEARD), (5162, FORGOTTEN), (6226, LATE), (6355, STALE), (6411, NAN)),
-    *((6469, NOBODY), (7012, OVER), (7077, FORMER), (7637, FORMER), (8051, AHEAD), (181, RETURN), (3031, BETWEEN)),
+    *(
+        (6469, NOBODY),
+        (7012, OVER),
+        (7077, FORMER),
+        (7637, FORMER),
+        (8051, AHEAD),
+        (181, RETURN),
+        (3031, BETWEEN),
+        (494, GIVEN_UP),
+        (585, BEFORE),
+    ),
 ]
 
 

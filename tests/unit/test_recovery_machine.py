@@ -78,7 +78,7 @@ def fenced(recovery: Recovery, lost: set[str], made: int | None, rows: int) -> l
     place = recovery.look(picture(lost, ALIVE - {"osl"}), 10.0)
     assert place == [Place(1, frozenset({MAP}), frozenset())]
     [consumer] = asked(recovery.placed(1, {MAP: "rio"}, 10.1), Renew)
-    [feeder] = asked(recovery.answered(consumer.step, renewed(consumer, after=4, rows=rows), 10.2), Renew)
+    [feeder] = asked(recovery.answered(consumer.step, renewed(consumer, after=4, rows=rows, watermark_us=25), 10.2), Renew)
     return asked(recovery.answered(feeder.step, renewed(feeder, after=7, rows=70, made=made), 10.3), Instantiate)
 
 
@@ -93,6 +93,7 @@ def test_the_operator_goes_on_where_its_neighbours_are():
     assert (message.taken_up.epoch, message.taken_up.rows_out) == (GENERATION, 30)
     [given], [taken] = message.outputs, message.inputs
     assert (given.link.id, given.after, given.rows, given.skip_rows) == (f"{TO_SINK}+1", 4, 35, 5)
+    assert given.watermark_us == 25, "what the consumer has had of the former copy"
     assert (taken.link.id, taken.node, taken.after, taken.rows) == (f"{FROM_SOURCE}+1", "fra", 7, 70)
     [done] = recovery.answered(make.step, Done(), 11.0)
     assert isinstance(done, Recovered)

@@ -25,6 +25,7 @@ from sbon.links.link_names import link_id
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
 from sbon.migration.handover import export, install, note_progress
+from sbon.operators.map import Map
 from sbon.operators.over import Over
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.ordered import OverParams
@@ -325,3 +326,20 @@ def test_an_end_that_leaves_a_host_knows_what_its_neighbour_there_has_made_of_ba
     output.made = (12, 40)
     note_progress(source, others)
     assert output.made == (12, 40), "a later count stays"
+
+
+def test_a_feeder_that_reads_its_file_again_knows_how_far_its_former_copy_had_come():
+    """It has given the first batches anew, and its consumer is lost before it has come as far as the former copy."""
+    instance = Instance(OperatorSpec("q.1", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
+    sender = LinkSender.restored(LINK.id, LinkConfig(), (8, 4, 4, ()))
+    sender.former_us = 50
+    output = instance.outputs[LINK.id] = Output(LINK, "b", 0, (), sender, set())
+    instance.watermark_out_us = 20
+    ends: Ends[Instance, Input, Output] = Ends(10)
+    ends.add_giving(instance, output)
+    flow: Any = SimpleNamespace(ends=ends, drop_output=ends.drop_giving, outgoing=SimpleNamespace(transmit=lambda output: None))
+    message = Renew(query="q", end=End(LINK, "b", (), 0), gives=True)
+    said = renew("here", flow, lambda operator, lost: True, lambda instance, us: None, message)
+    assert (said.watermark_us, said.sent_us) == (50, 50)
+    moved = install(Map(MapParams(None, None)), export(instance)(), 1, LinkConfig())
+    assert moved.outputs[LINK.id].sender.former_us == 50
