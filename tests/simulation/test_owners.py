@@ -151,7 +151,7 @@ def test_a_home_that_fails_with_operators_on_it_is_succeeded_and_they_run_again(
 
 
 def test_a_query_can_be_dropped_at_the_agent_that_is_taking_it_over(story: Any) -> None:
-    """That agent refused the drop, as its hosts heard from it that it still wanted the query."""
+    """It refused the drop once, as its hosts heard from it that it still wanted the query."""
     told = story()
     told.world.kill(HOME)
 

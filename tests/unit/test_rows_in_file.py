@@ -42,6 +42,16 @@ def frame(*rows: tuple[int, str]) -> pl.DataFrame:
     return pl.DataFrame(rows, {"v": pl.Int64, "t": pl.String}, orient="row")
 
 
+def again_after(folder: Path, kind: str, *rows: tuple[int, str]) -> tuple[Any, int]:
+    """Returns a sink that begins again behind the rows of a crashed one, and the place where these begin."""
+    first = opened(folder, kind)
+    begun_at: int = first.begun_at
+    first.write(frame(*rows))
+    again = opened(folder, kind)
+    assert again.rows_since(begun_at) == len(rows)
+    return again, begun_at
+
+
 def rows_of(folder: Path, kind: str) -> list[tuple[Any, ...]]:
     if kind == "parquet":
         return pl.concat([pl.read_parquet(part) for part in sorted((folder / "k").glob("part-*"))]).rows()
@@ -76,11 +86,7 @@ def test_rows_that_come_again_in_another_order_are_written_once(tmp_path: Path, 
     other = opened(tmp_path, kind)
     other.write(frame((2, "of another query")))
     other.close()
-    first = opened(tmp_path, kind)
-    begun_at = first.begun_at
-    first.write(frame((1, "a"), (2, "x\ny"), (2, "x\ny"), (3, "")))
-    again = opened(tmp_path, kind)
-    assert again.rows_since(begun_at) == 4
+    again, begun_at = again_after(tmp_path, kind, (1, "a"), (2, "x\ny"), (2, "x\ny"), (3, ""))
     assert again.match_rows()
     assert again.begun_at is None
     again.write(frame((2, "x\ny"), (2, "of another query"), (3, "")))
@@ -97,11 +103,7 @@ def test_rows_that_come_again_in_another_order_are_written_once(tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_do_not_come_again_are_noticed_at_the_end(tmp_path: Path, kind: str) -> None:
-    first = opened(tmp_path, kind)
-    begun_at = first.begun_at
-    first.write(frame((1, "a"), (2, "b")))
-    again = opened(tmp_path, kind)
-    again.rows_since(begun_at)
+    again, _ = again_after(tmp_path, kind, (1, "a"), (2, "b"))
     assert again.match_rows()
     again.write(frame((2, "b"), (3, "c")))
     assert not again.has_unmatched, "it may still come"
@@ -111,11 +113,7 @@ def test_rows_that_do_not_come_again_are_noticed_at_the_end(tmp_path: Path, kind
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_failed_write_come_once_more(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = opened(tmp_path, kind)
-    begun_at = first.begun_at
-    first.write(frame((1, "a"), (2, "b")))
-    again = opened(tmp_path, kind)
-    again.rows_since(begun_at)
+    again, _ = again_after(tmp_path, kind, (1, "a"), (2, "b"))
     assert again.match_rows()
 
     def full(*_: object) -> None:
@@ -133,11 +131,7 @@ def test_rows_of_a_failed_write_come_once_more(tmp_path: Path, kind: str, monkey
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_with_too_many_rows_is_not_compared(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = opened(tmp_path, kind)
-    begun_at = first.begun_at
-    first.write(frame((1, "a"), (2, "b"), (3, "c")))
-    again = opened(tmp_path, kind)
-    again.rows_since(begun_at)
+    again, begun_at = again_after(tmp_path, kind, (1, "a"), (2, "b"), (3, "c"))
     monkeypatch.setattr(file_sink, "ROWS_MAX", 2)
     assert not again.match_rows()
     assert again.begun_at == begun_at
