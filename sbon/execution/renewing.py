@@ -97,7 +97,7 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         after=after,
         rows=sender.rows_acknowledged,
         watermark_us=max(sender.former_us, _up_to(instance, sender.made_for(after))) if after else WATERMARK_MIN,
-        sent_us=max(sender.former_us, _up_to(instance, sender.made_for(sender.highest_sent))),
+        sent_us=max(sender.former_us, _up_to(instance, sender.made_for(sender.highest_sent)), _watermark_sent(instance, output)),
         settled_us=instance.watermark_out_us if sender.is_settled else WATERMARK_MIN,
         schema=instance.spec.schema,
         made=made,
@@ -106,6 +106,13 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         origins=_given_by_origin(instance, output),
         by_origin=None if made is None else output.by_origin,
     )
+
+
+def _watermark_sent(instance: Instance, output: Output) -> int:
+    """Returns the watermark of the last batch that may have arrived, or a higher one. The target may have answered because of a batch without
+    rows, too."""
+    known_us = output.sender.watermark_of(output.sender.highest_sent)
+    return instance.watermark_out_us if known_us is None else known_us
 
 
 def _up_to(instance: Instance, known_us: int | None) -> int:

@@ -14,10 +14,11 @@ class RowTimes:
     is_first : False if earlier batches of the link are not known
     """
 
-    __slots__ = ("_before_us", "until_us")
+    __slots__ = ("last_us", "until_us")
 
     def __init__(self, *, is_first: bool) -> None:
-        self._before_us = WATERMARK_MIN if is_first else None
+        self.last_us = WATERMARK_MIN if is_first else None
+        """The watermark of the last batch, in microseconds; `WATERMARK_MIN` if there was none, None if unknown."""
         self.until_us = WATERMARK_MIN if is_first else None
         """A watermark, in microseconds, that all rows so far had been made for; `WATERMARK_MIN` if there were none. None if the last row
         may be in the first parts of an answer, so that only a later batch tells."""
@@ -25,14 +26,14 @@ class RowTimes:
     def copy(self) -> "RowTimes":
         """Returns another one that is as far."""
         other = RowTimes(is_first=False)
-        other._before_us, other.until_us = self._before_us, self.until_us
+        other.last_us, other.until_us = self.last_us, self.until_us
         return other
 
     def take(self, batch: Batch) -> None:
         """Takes the next batch."""
-        rises = self._before_us is not None and batch.watermark_us > self._before_us
+        rises = self.last_us is not None and batch.watermark_us > self.last_us
         if batch.rows:
             self.until_us = batch.watermark_us if rises else None
         elif rises and self.until_us is None:
             self.until_us = batch.watermark_us
-        self._before_us = batch.watermark_us
+        self.last_us = batch.watermark_us

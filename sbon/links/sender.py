@@ -110,6 +110,13 @@ class LinkSender:
             number += 1
         return times.until_us if number > sequence else None
 
+    def watermark_of(self, sequence: int) -> int | None:
+        """Returns the watermark of a batch, in microseconds: `WATERMARK_MIN` for number 0, None if unknown."""
+        if sequence == self.forgotten:
+            return self._row_times.last_us
+        batch = self.backlog.get(sequence)
+        return None if batch is None else batch.watermark_us
+
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0, origin: int = 0) -> Batch:
         """Numbers a batch and keeps it until it is safe.
 
@@ -228,7 +235,8 @@ class LinkSender:
         for batch in batches:
             sender.backlog.append(batch)
         sender.rows_offered, sender.rows_acknowledged = offered, acknowledged
-        sender._processed = sender._sent = sender.highest_sent = next_sequence - len(numbers) - 1
+        sender._processed = sender._sent = next_sequence - len(numbers) - 1
+        sender.highest_sent = next_sequence - 1  # the former host may have sent all of them
         sender.safe = sender.forgotten = sender._processed
         sender._row_times = RowTimes(is_first=not sender.forgotten)
         sender._credit_end = sender._sent + config.window_batches

@@ -186,7 +186,8 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
     ahead_us: Watermark = WATERMARK_MIN
     """From a target that keeps state and has continued without the lost operator: the event time up to which it has given answers."""
     sent_us: Watermark | msgspec.UnsetType = msgspec.UNSET
-    """From the source: a watermark for which it had made all rows that may have arrived, or a higher one. Not set by older releases."""
+    """From the source: a watermark for which it had made all batches that may have arrived, with or without rows; or a higher one. Not set by
+    older releases."""
     is_whole: bool = False
     """From the target: the last rows taken are known not to be the first part of an answer, so `watermark_us` is that of the answer."""
 

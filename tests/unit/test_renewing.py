@@ -343,3 +343,27 @@ def test_a_feeder_that_reads_its_file_again_knows_how_far_its_former_copy_had_co
     assert (said.watermark_us, said.sent_us) == (50, 50)
     moved = install(Map(MapParams(None, None)), export(instance)(), 1, LinkConfig())
     assert moved.outputs[LINK.id].sender.former_us == 50
+
+
+def test_a_feeder_says_how_far_its_batches_without_rows_have_come():
+    """A filter that lets no row through passes the watermark on, and a window behind it answers what came by its other input."""
+    instance = Instance(OperatorSpec("q.1", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
+    sender = LinkSender(LINK.id, LinkConfig())
+    instance.outputs[LINK.id] = Output(LINK, "b", 0, (), sender, set())
+    for us in (20, 30, 40):
+        sender.offer(0.0, us, None)
+    for _ in range(2):
+        batch = sender.peek()
+        assert batch is not None
+        sender.sent(batch)
+    ends: Ends[Instance, Input, Output] = Ends(10)
+    ends.add_giving(instance, instance.outputs[LINK.id])
+    flow: Any = SimpleNamespace(ends=ends, drop_output=ends.drop_giving, outgoing=SimpleNamespace(transmit=lambda output: None))
+    message = Renew(query="q", end=End(LINK, "b", (), 0), gives=True)
+    said = renew("here", flow, lambda operator, lost: True, lambda instance, us: None, message)
+    assert (said.watermark_us, said.sent_us) == (WATERMARK_MIN, 30), "the third batch cannot have arrived"
+    sender.acknowledge(2, 10)
+    said = renew("here", flow, lambda operator, lost: True, lambda instance, us: None, message)
+    assert (said.watermark_us, said.sent_us) == (WATERMARK_MIN, 30), "no row has come, but a watermark"
+    sender = LinkSender.restored(LINK.id, LinkConfig(), sender.export())
+    assert sender.watermark_of(sender.highest_sent) == 40, "the former host may have sent all that it had"
