@@ -14,7 +14,7 @@ from sbon.addresses import format_address
 from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedError
 from sbon.execution.crossing import cross, cut, given_before, retire, uncut
 from sbon.execution.life import State
-from sbon.execution.link_replacement import refeed, replaced
+from sbon.execution.link_replacement import begin_again, refeed, replaced
 from sbon.execution.renewing import leave_out, renew
 from sbon.links.frames import Data
 from sbon.peers.connection import Connection
@@ -186,6 +186,7 @@ class Dispatch:
             case Begin(query):
                 respond(execution.reports.report(operators.begin(query), query))
             case Renew():
+                begin_again(operators, flow, execution.migrations.is_leaving, message)
                 respond(renew(agent.name, flow, execution.migrations.gives_way, engine.advance, message))
             case LeaveOut():
                 leave_out(agent.name, operators.instances, execution.migrations.gives_way, message)

@@ -26,7 +26,7 @@ import itertools
 import os
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -218,6 +218,12 @@ class LineSink:
                     found.append(hashes_of(lines))
             self._found = RowsInFile(found)
             return True
+
+    def begin_inputs(self, links: Collection[int]) -> None:
+        """Counts no row of these inputs that is in the file."""
+        with self._lock:
+            if self._folder is not None and links:
+                self.rows_by_origin = self._origins.set_aside(self._folder, links)
 
     def begin_here(self) -> None:
         """Counts the query's rows from the end of the file on."""
@@ -454,6 +460,12 @@ class ParquetSink:
                     found.append(_hashes_of_rows(part))
             self._found = RowsInFile(found)
             return True
+
+    def begin_inputs(self, links: Collection[int]) -> None:
+        """Counts no row of these inputs that is in the file."""
+        with self._lock:
+            if self._folder is not None and links:
+                self.rows_by_origin = self._origins.set_aside(self._folder, links)
 
     def begin_here(self) -> None:
         """Counts the query's rows from the next part on."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Collection
 from typing import IO
 
 from sbon_agent.connectors.opening import Folder
@@ -20,6 +21,9 @@ NOTES_MAX = 50_000
 Key = tuple[int, int]
 PLAIN: Key = (0, 0)
 """Key of rows from a single input that names no origins."""
+
+ASIDE: Key = (0, 2**16 - 1)
+"""Key of rows that are not counted any more."""
 
 
 class OriginLog:
@@ -51,7 +55,19 @@ class OriginLog:
             self._rewrite(folder)
         else:
             folder.remove(self._name)
-        return self._known
+        return self._counted()
+
+    def set_aside(self, folder: Folder, links: Collection[int]) -> dict[Key, int] | None:
+        """Counts the rows of some inputs no more, as later rows of these inputs are other ones. Returns what `resume` returns."""
+        if self._known is not None and any(link in links for link, _ in self._known):
+            aside = sum(rows for (link, _), rows in self._known.items() if link in links)
+            self._known = {key: rows for key, rows in self._known.items() if key[0] not in links}
+            self._known[ASIDE] = self._known.get(ASIDE, 0) + aside
+            self._rewrite(folder)
+        return self._counted()
+
+    def _counted(self) -> dict[Key, int] | None:
+        return None if self._known is None else {key: rows for key, rows in self._known.items() if key != ASIDE}
 
     def restart(self, folder: Folder) -> None:
         """Forgets all rows written so far: the next one is the first."""

@@ -131,7 +131,8 @@ class SinkConnector(Protocol):
       cannot. `begun_at` is None until all have come; `has_unmatched` is True if the sink has ended before.
     - `next_of(link, origin)` is called before each `write` of a sink that can find its rows again. It gives the input and the origin of the
       rows, as numbers (`sbon.links.origins`); the input is 0 if there is only one. After `rows_since`, `rows_by_origin` has the number of
-      rows that are there by input and origin, or None. `keep()` is called before `close` if the sink is to continue when its agent is back.
+      rows that are there by input and origin, or None. `begin_inputs(links)`, called after that, makes `rows_by_origin` leave out the rows
+      of some inputs for good. `keep()` is called before `close` if the sink is to continue when its agent is back.
     - `quanta` is the number of quanta of waiting rows that are written at once, because each `write` has a cost of its own; default 1.
     """
 

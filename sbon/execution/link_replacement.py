@@ -10,6 +10,8 @@ the new link would count as made already, and be left out.
 
 from collections.abc import Callable
 
+import msgspec
+
 from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input
 from sbon.execution.host_links import Links
@@ -20,7 +22,7 @@ from sbon.links.frames import Data
 from sbon.links.link_names import first_name, renewals
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.watermarks import WATERMARK_END
-from sbon.wire.deployment import Refeed
+from sbon.wire.deployment import Refeed, Renew
 
 
 def refeed(
@@ -59,6 +61,28 @@ def refeed(
         if message.is_over:
             links.receive(Data(incoming.link.id, 1, wall_s, WATERMARK_END, 0, b""), incoming.node, lambda answer: True)
     return left
+
+
+def begin_again(operators: Operators, links: Links, is_leaving: Callable[[OperatorId], bool], message: Renew) -> None:
+    """Gives the source of a link that it has given up a new sending end, behind all rows that it has made, as the target is made again and
+    has lost what it had been given. Does nothing if the source has a sending end, or if the message does not ask for one.
+
+    Number 1 stands for all that the target may have had before, so the source says what it says of acknowledged batches.
+
+    Raises
+    ------
+    LocalProtocolError
+        It is not possible now, or not here: ask again.
+    """
+    link = message.end.link
+    if message.begins is not True or not message.gives or links.ends.gives_first(first_name(link.id)) is not None:
+        return
+    instance = operators.instances.get(link.source)
+    if instance is None or message.query not in instance.users:
+        raise LocalProtocolError(f"operator {link.source} of {message.query} is not on {operators.me}")
+    if is_leaving(link.source) or instance.state not in (State.RUNNING, State.FINISHED):
+        raise LocalProtocolError(f"operator {link.source} is {instance.state.value}, or about to move")
+    operators.connect(link.source, msgspec.structs.replace(message.end, after=1), message.query)
 
 
 def replaced(operators: Operators, links: Links, link: LinkId) -> None:

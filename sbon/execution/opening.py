@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from sbon.execution.instance import Instance
+from sbon.links.origins import short
 from sbon.wire.deployment import TakenUp
 
 
@@ -18,6 +19,7 @@ def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[],
         return found
     opened, begun_at, lost = found, taken_up.begun_at, taken_up.lost_rows or 0
     is_fresh, begin_here = bool(taken_up.is_fresh), getattr(instance.sink, "begin_here", lambda: None)
+    fresh, begin_inputs = frozenset(map(short, taken_up.fresh)), getattr(instance.sink, "begin_inputs", lambda links: None)
     match_rows = getattr(instance.sink, "match_rows", None) if taken_up.matches else None
 
     def open_again() -> None:
@@ -28,6 +30,7 @@ def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[],
         elif match_rows is not None and match_rows():
             instance.waiting.is_found = True
         else:
+            begin_inputs(fresh)
             instance.waiting.had_written(rows, lost, getattr(instance.sink, "rows_by_origin", None))
 
     return open_again

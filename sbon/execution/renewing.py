@@ -109,8 +109,8 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
 
 
 def _watermark_sent(instance: Instance, output: Output) -> int:
-    """Returns the watermark of the last batch that may have arrived, or a higher one. The target may have answered because of a batch without
-    rows, too."""
+    """Returns the watermark of the last batch that may have arrived, or a higher one. A batch without rows may have made the target answer,
+    too."""
     known_us = output.sender.watermark_of(output.sender.highest_sent)
     return instance.watermark_out_us if known_us is None else known_us
 

@@ -339,7 +339,7 @@ class Healing:
         """Records the losses of an attempt that is about to make operators."""
         self.account.begun(found)
         for sink, go_on in found.go_on.items():
-            if go_on.fresh:  # the rows in its file cannot be compared with those to come
+            if go_on.fresh and not go_on.by_word:  # the rows in its file cannot be compared with those to come
                 self.begun_at.pop(sink, None)
 
     def heard_begin(self, report: OperatorReport) -> None:

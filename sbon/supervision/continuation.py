@@ -25,7 +25,7 @@ from sbon.links.origins import of_part
 from sbon.query.params.kinds import Params, keeps_state
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec
-from sbon.supervision.left_out import Stretch, behind, has_told_all, is_exact, stretches
+from sbon.supervision.left_out import Stretch, behind, is_exact, may_resume, stretches
 from sbon.supervision.lost_state import begin_of, newest_answered, newest_taken, watermarks_seen, windows_left_out
 from sbon.supervision.once_more import from_zero, gives_same_rows, in_another_order, is_table
 from sbon.supervision.rows_made import Cut, Made, cuts_behind, parts_of, rows_made, several_inputs
@@ -70,7 +70,7 @@ class Continuation(msgspec.Struct, frozen=True):
     """Event time from which on its lost state costs the query no answer, in microseconds; None if no state is missing, or nobody knows."""
     fresh: tuple[LinkId, ...] = ()
     """Inputs of a sink, by their first names, whose rows its former copies have not written, or nobody knows how many of them they have.
-    Then the sink skips no row."""
+    The sink skips no row of these inputs; with `by_word`, it counts the rows of the others."""
     is_fresh: bool = False
     """True for a sink all of whose inputs are `fresh`: it counts its rows from the end of its file on."""
     by_word: bool = False
@@ -186,7 +186,7 @@ class Facts(NamedTuple):
     """Conclusions about the query as a whole, before one operator is looked at after the other."""
 
     zero: frozenset[OperatorId]
-    """Operators that work through their whole input once more."""
+    """Operators that work through their whole input once more, and give all their rows again."""
     unordered: frozenset[OperatorId]
     """Those of them that may give their rows in another order."""
     same: frozenset[OperatorId]
@@ -209,7 +209,8 @@ class Facts(NamedTuple):
     into_state: frozenset[OperatorId]
     """Operators without state that feed only states of `elsewhere`."""
     elsewhere: set[OperatorId]
-    """Operators that lose exactly the answers that are left out; those that pass such answers on join them as they are found."""
+    """Operators that lose exactly the answers that are left out, if any, and give no answer that their consumers have had; those that pass
+    such answers on join them as they are found."""
     uncounted: set[OperatorId]
     """Operators of which nobody knows how many rows they had made, and that do not make them again from the first one on, as far as they
     have been found."""
@@ -241,15 +242,14 @@ def _facts(
     answered_us = newest_answered(specs, plan_links, lost, feeders)
     lacks = {one: until_us for one, until_us in lacking.items() if one not in zero}  # who gets all rows again lacks none
     stretched = stretches(specs, plan_links, lost, taken_us, answered_us, lacks, consumers, unable)
+    resuming = {one for one in zero & (unordered | shifted) if may_resume(one, specs, plan_links, lost, consumers)}
     elsewhere = {
         one
         for one in lost
-        if keeps_state(specs[one].params)
-        and is_exact(one, plan_links, stretched)
-        and (one not in zero or (one in shifted and has_told_all(one, specs, plan_links, lost, consumers)))
+        if keeps_state(specs[one].params) and is_exact(one, plan_links, stretched) and (one not in zero or one in resuming)
     }
     return Facts(
-        zero=zero,
+        zero=zero.difference(behind(resuming & elsewhere, links)),
         unordered=unordered,
         same=frozenset() if any(missing.values()) else gives_same_rows(specs, links, zero, unordered, late) - shifted,
         shifted=shifted,
@@ -324,14 +324,17 @@ def _by_consumers(crash: Crash, facts: Facts, one: Lost, found: Mapping[Operator
     if operator not in facts.repeating and all(answer.made is None for answer in answers):
         facts.uncounted.add(operator)
     told = {link.source for link in one.inputs if link.source in found and found[link.source].given(link) is not None}
-    finds_end = operator in facts.finding and all(link.source not in facts.unordered or link.source in told for link in one.inputs)
+    fresh = [link for link in one.inputs if isinstance(one.spec.params, SinkParams) and link.source in facts.elsewhere | facts.uncounted]
+    counted = [link for link in one.inputs if link not in fresh]
+    finds_end = operator in facts.finding and all(link.source not in facts.unordered or link.source in told for link in counted)
     is_elsewhere = operator in facts.elsewhere
     stretch, lacking_us = facts.stretched.get(operator), facts.lacks.get(operator)
     go_on = behind_consumers(one, answers, stretch, lacking_us, is_elsewhere=is_elsewhere, finds_end=finds_end)
-    fresh = [link for link in one.inputs if isinstance(one.spec.params, SinkParams) and link.source in facts.elsewhere | facts.uncounted]
     if fresh:
         names = tuple(sorted(first_name(link.id) for link in fresh))
-        return msgspec.structs.replace(go_on, fresh=names, is_fresh=len(fresh) == len(one.inputs), is_exact=is_elsewhere)
+        finds_rest = bool(counted) and finds_end and all(link.source in facts.elsewhere for link in fresh)
+        go_on = msgspec.structs.replace(go_on, fresh=names, is_fresh=not counted, by_word=finds_rest)
+        return msgspec.structs.replace(go_on, is_exact=is_elsewhere or finds_rest)
     return msgspec.structs.replace(go_on, by_word=True) if finds_end and (told or len(one.inputs) > 1) else go_on
 
 
@@ -615,7 +618,7 @@ def taken_up(
     """
     told = TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users, lost or msgspec.UNSET)
     if go_on.fresh:
-        told = msgspec.structs.replace(told, is_fresh=True)
+        told = msgspec.structs.replace(told, fresh=go_on.fresh) if go_on.by_word else msgspec.structs.replace(told, is_fresh=True)
     if go_on.matches:
         told = msgspec.structs.replace(told, matches=True)
     return told if begins is None else msgspec.structs.replace(told, begins_behind=begins.rows)

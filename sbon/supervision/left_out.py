@@ -26,6 +26,9 @@ from sbon.wire.deployment import Renewed
 PASSING = (MapParams, AssignParams, UnnestParams, UnionParams, ExchangeParams, MergeParams, MulticastParams, SinkParams)
 """Operators whose answers lack only rows that they have not been given. A merge that goes on holds rows, and gives all of them."""
 
+RESUMES = (WindowParams, WindowJoinParams, TopParams)
+"""Operators with state whose answers above a watermark follow from the rows of the windows that are open then."""
+
 
 class Stretch(NamedTuple):
     """The event times of an operator's answers that lack rows after a crash, in microseconds."""
@@ -182,6 +185,25 @@ def has_told_all(
         ):
             return False
     return True
+
+
+def may_resume(
+    operator: OperatorId,
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    consumers: Mapping[LinkId, Renewed],
+) -> bool:
+    """Tells whether a lost operator that gets all its rows again, in whatever order, may begin at the watermark that its consumers have
+    seen: all of them have had exactly the answers up to one watermark, and no later answer needs the rows of earlier ones.
+    """
+    if not isinstance(specs[operator].params, RESUMES) or not has_told_all(operator, specs, links, lost, consumers):
+        return False
+    reached = [operator]
+    for one in reached:
+        reached += [link.target for link in links if link.source == one and link.target in lost and link.target not in reached]
+    told = {consumers[name].watermark_us for link in links if link.source in reached and (name := first_name(link.id)) in consumers}
+    return len(told) == 1
 
 
 def is_exact(operator: OperatorId, links: Sequence[LinkSpec], stretched: Mapping[OperatorId, Stretch]) -> bool:

@@ -124,7 +124,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
     carried = {
         first_name(link): operator
         for link, operator in record.multicasts.carriers(record.links, record.reports).items()
-        if is_multicast(operator)
+        if is_multicast(operator) and record.health.of(operator) not in GONE | WITH_HOST
     }
     over = (record.health.healing.over & record.specs.keys()) | finished_with_host(record)
     return Picture(

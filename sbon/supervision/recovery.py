@@ -35,7 +35,7 @@ from sbon.supervision.continuation import Continuation
 from sbon.supervision.generations import GENERATION, generation, next_generation
 from sbon.supervision.recovery_attempt import Attempt, Step
 from sbon.supervision.recovery_picture import Picture, makeable, may_be_elsewhere
-from sbon.types import NodeId, OperatorId, QueryId
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Begin, Instantiate, LeaveOut, Renew, Renewed, User
 from sbon.wire.messages import Message
 
@@ -165,6 +165,8 @@ class Recovery:
         row."""
         self._unable: set[OperatorId] = set()
         """Operators on hosts of older releases, which cannot be told what to leave out."""
+        self._left: set[LinkId] = set()
+        """Links that have been given up, and that their sources could not begin again in an earlier attempt."""
         self.epoch = 0
         """The epoch of the present attempt, or of the latest one."""
         self._picture: Picture | None = None
@@ -253,6 +255,8 @@ class Recovery:
                 self._at.tries_left -= 1
                 self._turn(Event.ANSWERED)
                 return [Ask(step)]
+            if isinstance(step.message, Renew) and step.message.begins is True:
+                self._left.add(first_name(step.message.end.link.id))
             if isinstance(step.message, LeaveOut) and isinstance(result, UnsupportedError):
                 self._unable.add(step.message.operator)
             if isinstance(step.message, Instantiate) and isinstance(result, UnsupportedError):
@@ -307,11 +311,13 @@ class Recovery:
         return [Place(self._attempt, chosen, frozenset(self._excluded))]
 
     def _new_attempt(self, operators: frozenset[OperatorId] = frozenset(), lost: frozenset[OperatorId] = frozenset()) -> Attempt:
-        return Attempt(self._attempt, self._query, self._user, self.epoch, operators, lost)
+        return Attempt(self._attempt, self._query, self._user, self.epoch, operators, lost, left=frozenset(self._left))
 
     def _next_stage(self, now: float) -> list[Action]:
         assert self._picture is not None
         if not self._at.stages and self.phase is Phase.FENCING and not self._at.asks_feeders:
+            if not self._at.operators <= makeable(self._picture, self._at.lost)[0]:
+                return self._fail("all that feeds one of its operators is away now", now, hurry=True)
             self._at.stages = self._at.ask_feeders(self._picture)
         actions: list[Action] = []
         if not self._at.stages and self.phase is Phase.FENCING:
@@ -367,6 +373,7 @@ class Recovery:
         self._at, self.reason = self._new_attempt(), ""
         self._excluded.clear()
         self._unable.clear()
+        self._left.clear()
 
     def _turn(self, event: Event) -> None:
         after = TABLE.get((self.phase, event))

@@ -57,6 +57,8 @@ class Attempt(msgspec.Struct):
     asks_feeders: bool = False
     """True once consumers have answered, and feeders are asked."""
     over: frozenset[OperatorId] = frozenset()
+    left: frozenset[LinkId] = frozenset()
+    """First names of links that have been given up, and that their sources cannot begin again now."""
 
     def ask_consumers(self, picture: Picture) -> list[list[Step]]:
         """Returns the questions to the living consumers. They come first, so that feeders send rows to nobody for as short as possible."""
@@ -75,12 +77,21 @@ class Attempt(msgspec.Struct):
         chosen, feeders = self.operators, []
         for name, link in self.links.items():
             if link.target in chosen and link.source not in chosen:
-                node = picture.nodes.get(picture.carriers.get(name, link.source), picture.nodes[link.source])
-                if link.source in picture.lost or node not in picture.alive or name in picture.given_up:
+                begins = name in picture.given_up  # by a multicast that has carried it, too
+                carrier = link.source if begins else picture.carriers.get(name, link.source)
+                node = picture.nodes.get(carrier, picture.nodes[link.source])
+                if link.source in picture.lost or node not in picture.alive or (begins and not self._may_begin_again(picture, link)):
                     continue  # the feeder is lost itself, or the link is replaced later (`refeeding`)
                 end = End(link, self.nodes[link.target], (), self.epoch)
-                feeders.append(Step(self.number, node, Renew(query=self.query, end=end, gives=True)))
+                renew = Renew(query=self.query, end=end, gives=True, begins=begins or msgspec.UNSET)
+                feeders.append(Step(self.number, node, renew))
         return [feeders] if feeders else []
+
+    def _may_begin_again(self, picture: Picture, link: LinkSpec) -> bool:
+        """Tells whether the source of a link that it has given up can say how far it is, and begin again there. All rows that it had given
+        before are lost with the target's state."""
+        is_own = link.source in picture.specs and first_name(link.id) not in self.left
+        return is_own and keeps_state(picture.specs[link.target].params)
 
     def make(self, picture: Picture, tried: Mapping[OperatorId, int] = {}, unable: Collection[OperatorId] = ()) -> list[list[Step]]:
         """Returns the messages that make the operators, stage by stage, consumers first. Before that, operators that run on learn what to

@@ -31,7 +31,7 @@ class Picture(msgspec.Struct, frozen=True):
     away: frozenset[OperatorId] = frozenset()
     """Lost operators that may run on: their hosts cannot be reached, or have not reported since they were away."""
     carriers: Mapping[LinkId, OperatorId] = {}
-    """The multicast that sends on a link instead of its source, by the link's first name."""
+    """The multicast that sends on a link instead of its source, by the link's first name; without those that are gone or away."""
     given_up: frozenset[LinkId] = frozenset()
     """First names of links that their living sources have given up, because a multicast that sent on them was lost; and of links whose
     sources are gone, and were made for a query that has finished."""

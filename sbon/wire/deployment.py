@@ -74,6 +74,8 @@ class TakenUp(msgspec.Struct, frozen=True):
     """A source begins at the position that its host kept after this many of its rows. Not set: at its first row, or where it can."""
     is_fresh: bool | msgspec.UnsetType = msgspec.UNSET
     """A sink skips no row, whatever is in its file: nobody knows how many of the rows to come are there, or none are."""
+    fresh: Annotated[tuple[Link, ...], MANY] = ()
+    """Inputs of a sink, by their links' first names, whose rows are not in its file yet, whatever it has noted of them."""
     matches: bool | msgspec.UnsetType = msgspec.UNSET
     """A sink gets all rows of the query once more in another order, and leaves out those that are in its file."""
 
@@ -155,6 +157,8 @@ class Renew(msgspec.Struct, frozen=True, tag="renew"):
     """The link with its new id, and the host of the other end."""
     gives: bool
     """True if the receiver hosts the source, False if it hosts the target."""
+    begins: bool | msgspec.UnsetType = msgspec.UNSET
+    """The source has given the link up. If it has no sending end, it gets one that begins behind all rows that it has made."""
 
 
 class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
@@ -186,8 +190,8 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
     ahead_us: Watermark = WATERMARK_MIN
     """From a target that keeps state and has continued without the lost operator: the event time up to which it has given answers."""
     sent_us: Watermark | msgspec.UnsetType = msgspec.UNSET
-    """From the source: a watermark for which it had made all batches that may have arrived, with or without rows; or a higher one. Not set by
-    older releases."""
+    """From the source: a watermark for which it had made all batches that may have arrived, with or without rows, or a higher one. Not set
+    by older releases."""
     is_whole: bool = False
     """From the target: the last rows taken are known not to be the first part of an answer, so `watermark_us` is that of the answer."""
 

@@ -117,6 +117,8 @@ def protocol_of(message: Message) -> int:
         return FULL_FRAMES
     if isinstance(message, Prepare):
         return 0
+    if message.taken_up is not None and message.taken_up.fresh:
+        return FULL_FRAMES
     if any(end.made_by_origin is not None for end in message.inputs):
         return ORIGINS_PASSED_ON
     return ORIGINS if any(end.skips for end in message.outputs) else 0

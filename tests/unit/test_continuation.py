@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,14 +11,14 @@ from sbon.links.link_names import link_id
 from sbon.query.expression import Column
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.joined import JoinParams
-from sbon.query.params.ordered import OverParams
+from sbon.query.params.ordered import OverParams, TopParams
 from sbon.query.params.rowwise import FunctionParams, MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec, Part
 from sbon.supervision.account import Account
-from sbon.supervision.continuation import Continuation, continuations
+from sbon.supervision.continuation import Continuation, continuations, taken_up
 from sbon.supervision.left_out import Stretch
 from sbon.supervision.lost_state import Ahead, ahead_of, lacks_until, newest_answered, newest_given, windows_left_out
 from sbon.supervision.once_more import from_zero
@@ -452,3 +453,49 @@ def test_a_window_behind_a_union_has_answered_at_most_what_the_input_that_is_fur
     sent = {"s": 60, "t": 30}
     feeders = {link.id: answer(link, 1, 9, watermark_us=5, sent_us=sent[link.source]) for link in links[:2] if link.source in known}
     assert newest_answered(specs, links, {"u", "w"}, feeders) == answered
+
+
+@pytest.mark.parametrize(
+    ("params", "whole", "by_watermark"),
+    [
+        (WINDOW, True, True),
+        (TopParams("ts", (), (), 3), True, True),
+        (WINDOW, False, False),
+        (SessionParams("ts", 10, (), ()), True, False),
+    ],
+    ids=["window", "top", "a part of an answer", "session"],
+)
+def test_a_window_over_files_that_come_again_in_another_order_goes_on_by_its_watermark(params: object, whole: bool, by_watermark: bool):
+    """The rows of its open windows come again; a session that is open may have begun long before."""
+    specs, links = joined_files(params)
+    consumers = {links[-1].id: msgspec.structs.replace(answer(links[-1], 4, 35, watermark_us=40), is_whole=whole)}
+    found = continuations(specs, links, {*"tsjf"}, consumers, {}, {})
+    if by_watermark:
+        assert (found["j"].watermark_us, found["j"].state_until_us, found["j"].is_exact) == (39, None, True)
+        assert (found["f"].skip_rows, found["f"].is_exact) == ({}, True)
+    else:
+        assert (found["j"].watermark_us, found["f"].skip_rows, found["f"].is_exact) == (WATERMARK_MIN, {links[-1].id: 35}, False)
+
+
+def test_a_window_does_not_go_on_by_its_watermark_if_one_consumer_has_had_more_than_another():
+    specs, links = joined_files(WINDOW)
+    specs["k2"] = spec("k2", SinkParams("k2", "file", ()))
+    links.append(LinkSpec(link_id("f", "k2", 0), "f", "k2", 0, 1.0, 1.0))
+    for other_us, is_exact in ((40, True), (30, False)):
+        consumers = {link.id: answer(link, 4, 35, us) for link, us in zip(links[-2:], (40, other_us), strict=True)}
+        assert continuations(specs, links, {*"tsjf"}, consumers, {}, {})["f"].is_exact is is_exact
+
+
+@pytest.mark.parametrize("unable", [(), ("k",)])
+@pytest.mark.parametrize("taken_us", [30, WATERMARK_MIN])
+def test_a_sink_counts_the_rows_of_one_input_though_those_of_another_are_new(unable: tuple[str, ...], taken_us: int):
+    """The window has lost its state with the sink, and answers later windows. The filter has repeated nothing."""
+    window = spec("w", WINDOW)
+    specs = {one.id: one for one in (SOURCE, window, FILTER, SINK)}
+    links = [LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ("sw", "sf", "wk", "fk")]
+    feeders = {links[0].id: answer(links[0], 3, 9, taken_us), links[3].id: answer(links[3], 3, 9, 30)}
+    found = continuations(specs, links, {"w", "k"}, {}, feeders, {}, {"k"}, unable=unable)["k"]
+    assert (found.fresh, found.is_fresh) == ((links[2].id,), False)
+    assert (found.is_exact, found.by_word) == (not unable, not unable)
+    told = taken_up(found, 1, 0.0, 7, (), 0)
+    assert (told.fresh, told.is_fresh) == (((), True) if unable else ((links[2].id,), msgspec.UNSET))

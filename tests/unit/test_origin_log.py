@@ -64,6 +64,23 @@ def test_a_sink_finds_its_rows_by_origin_after_a_crash(tmp_path: Path, kind: str
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_of_an_input_that_begins_anew_are_not_counted_any_more(tmp_path: Path, kind: str) -> None:
+    first = opened(tmp_path, kind)
+    write(first, FIRST, 1, 2)
+    write(first, (8, 1), 3, 4, 5)
+    again = opened(tmp_path, kind)
+    again.rows_since(first.begun_at)
+    again.begin_inputs({7})
+    assert again.rows_by_origin == {(8, 1): 3}
+    write(again, FIRST, 6)
+    third = opened(tmp_path, kind)
+    assert third.rows_since(first.begun_at) == 6
+    assert third.rows_by_origin == {FIRST: 1, (8, 1): 3}
+    third.begin_inputs({7, 8})
+    assert third.rows_by_origin == {}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_the_log_stays_for_an_agent_that_comes_back_and_goes_with_the_query(tmp_path: Path, kind: str) -> None:
     sink = opened(tmp_path, kind)
     write(sink, FIRST, 1)

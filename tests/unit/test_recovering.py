@@ -118,3 +118,17 @@ def test_rows_without_an_event_time_are_not_late_in_another_order() -> None:
     record.reported(OperatorReport(MAP, "running", "osl", late_rows=4, untimed_rows=3))
     record.reported(OperatorReport(SINK, "running", "nyc", late_rows=1))
     assert picture_of(record, frozenset(), 1.0).late == {MAP, SINK}
+
+
+def test_a_multicast_that_is_gone_is_not_asked_how_far_it_is() -> None:
+    """The source may have begun the link again in an attempt that has failed since."""
+    cast = f"{SOURCE}~0123456789"
+    record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"}), "ams", 0.0)
+    begun = (f"{LINKS[0].id}+1", 0, 0.0, 0.0, 0.0)
+    record.reported(OperatorReport(SOURCE, "running", "fra", multicasts=((cast, "rio", 2),)))
+    record.reported(OperatorReport(cast, "running", "rio", links=((LINKS[0].id, 0, 0.0, 0.0, 0.0),)))
+    assert picture_of(record, frozenset(), 1.0).carriers == {LINKS[0].id: cast}
+    record.node_failed("rio")
+    assert picture_of(record, frozenset(), 1.0).given_up == {LINKS[0].id}
+    record.reported(OperatorReport(SOURCE, "running", "fra", multicasts=((cast, "rio", 2),), links=(begun,)))
+    assert picture_of(record, frozenset(), 1.0).carriers == {}

@@ -12,7 +12,7 @@ from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
-from sbon.execution.link_replacement import refeed
+from sbon.execution.link_replacement import begin_again, refeed
 from sbon.execution.opening import opening
 from sbon.execution.renewing import begin_anew, leave_out, renew
 from sbon.extensions import Extensions
@@ -367,3 +367,32 @@ def test_a_feeder_says_how_far_its_batches_without_rows_have_come():
     assert (said.watermark_us, said.sent_us) == (WATERMARK_MIN, 30), "no row has come, but a watermark"
     sender = LinkSender.restored(LINK.id, LinkConfig(), sender.export())
     assert sender.watermark_of(sender.highest_sent) == 40, "the former host may have sent all that it had"
+
+
+@pytest.mark.parametrize("has_end", [False, True])
+def test_the_source_of_a_link_that_was_given_up_begins_behind_all_that_it_has_made(has_end: bool):
+    source = Instance(OperatorSpec("q.1", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
+    source.users.add(User("q", "ams"))
+    source.watermark_out_us = 70
+    ends: Ends[Instance, Input, Output] = Ends(10)
+
+    def connect(operator: str, end: End, query: str) -> None:
+        sender = LinkSender.restored(end.link.id, LinkConfig(), (end.after + 1, end.rows, end.rows, ()))
+        source.outputs[end.link.id] = Output(end.link, end.node, 0, (), sender, {query})
+        ends.add_giving(source, source.outputs[end.link.id])
+
+    operators: Any = SimpleNamespace(instances={"q.1": source}, connect=connect, me="a")
+    flow: Any = SimpleNamespace(ends=ends, drop_output=ends.drop_giving, outgoing=SimpleNamespace(transmit=lambda output: None))
+    if has_end:
+        connect("q.1", End(LINK, "b", ()), "q")
+    message = Renew(query="q", end=End(LINK, "b", (), 0), gives=True, begins=True)
+    for _ in range(2):
+        begin_again(operators, flow, lambda operator: False, message)
+        said = renew("a", flow, lambda operator, lost: True, lambda instance, us: None, message)
+        assert (said.rows, said.made) == ((0, 0) if has_end else (0, None))
+        assert (said.after, said.watermark_us, said.sent_us) == ((0, WATERMARK_MIN, WATERMARK_MIN) if has_end else (1, 70, 70))
+    nobody: Any = SimpleNamespace(ends=Ends(10))
+    with pytest.raises(LocalProtocolError, match="about to move"):
+        begin_again(operators, nobody, lambda operator: True, message)
+    with pytest.raises(LocalProtocolError, match="is not on a"):
+        begin_again(operators, nobody, lambda operator: False, msgspec.structs.replace(message, query="another"))
