@@ -108,14 +108,16 @@ class Former:
 
         def told(found: Claims) -> None:
             # If only this agent held a record, nobody else has a valid one.
-            kept = {query: Outcome.KEPT for query in {*found.owned, *found.kept} if queries.get(query)}
+            # Of agents that had taken a query over and restarted, none waits for another: the holders promise the query to one of them.
+            unsettled = self.inherited.intersection(found.undecided).difference(found.owned)
+            kept = {query: Outcome.KEPT for query in {*found.owned, *found.kept} - unsettled if queries.get(query)}
             kept |= dict.fromkeys(set(found.over).intersection(queries), Outcome.OVER)
             rivals = {query: outcome for query, first in firsts.items() if (outcome := rival(query, first, found)) is not None}
             kept |= {query: outcome for query, outcome in rivals.items() if query not in kept or outcome is Outcome.OVER}
             for one in found.anew:  # a former process of this agent may have ended the id under which the query runs
                 if one.is_decided and any(first == one.first and kept.get(query) is Outcome.OVER for query, first in firsts.items()):
                     self._inheriting.promises.lives(one.id)
-            unknown = set(queries).difference(kept) if not silent else set[QueryId]()
+            unknown = set(queries).difference(kept, unsettled) if not silent else set[QueryId]()
             # An agent that has just returned may be about to run the query: it takes part in as many rounds as the others.
             rounds = self._unknown if present == self._present else {}
             self._present = present
@@ -162,6 +164,8 @@ class Former:
         asked = ClaimsAsk(queries=tuple(sorted(queries)))
         waiting = {member.name for member in self._members().values() if member.reachable}
         owned, kept, over, anew = set[QueryId](), set[QueryId](), set[QueryId](), set[Anew]()
+        records = set[QueryId]()
+        """Queries that some agent keeps for certain."""
 
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
@@ -169,10 +173,12 @@ class Former:
                 heard(node)
                 owned.update(result.owned)
                 kept.update(result.kept if node != self._me.name else self._inheriting.records.keys() & result.kept)
+                records.update(set(result.kept).difference(result.undecided))
                 over.update(result.over)
                 anew.update(result.anew)
             if not waiting:
-                done(Claims(tuple(sorted(owned)), tuple(sorted(kept)), tuple(sorted(over)), tuple(sorted(anew))))
+                names = [tuple(sorted(queries)) for queries in (owned, kept, over, kept - records)]
+                done(Claims(names[0], names[1], names[2], tuple(sorted(anew)), undecided=names[3]))
 
         if not asked.queries:
             done(Claims(owned=(), kept=()))

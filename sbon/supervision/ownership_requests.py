@@ -111,7 +111,8 @@ class OwnershipRequests:
                 over = tuple(query for query in queries if query in self._former.renamed or query in ended)
                 anew = {one for query in queries for one in (*self._former.started(query), *self._register.anew(query))}
                 anew |= {Anew(one.first, one.query, is_decided=True) for one in self._owns.owned.values() if one.first in queries}
-                claims = Claims(owned=owned, kept=kept, over=over, anew=tuple(sorted(anew)))
+                waits = tuple(query for query in kept if query not in self._inheriting.records)
+                claims = Claims(owned=owned, kept=kept, over=over, anew=tuple(sorted(anew)), undecided=waits)
                 if over or anew:  # others may forget the query: the next process of this agent must know it, too
                     self._save(lambda problem: respond(claims))
                 else:

@@ -125,3 +125,6 @@ class Claims(msgspec.Struct, frozen=True, tag="claims"):
     kept: Annotated[tuple[Query, ...], MANY]
     over: Annotated[tuple[Query, ...], MANY] = ()
     anew: Annotated[tuple[Anew, ...], MANY] = ()
+    undecided: Annotated[tuple[Query, ...], MANY] = ()
+    """Queries among those kept that the agent had taken over before it restarted, and whose record it may have lost. Another agent in the
+    same place does not wait for it."""

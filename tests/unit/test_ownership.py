@@ -1,6 +1,7 @@
 """Records of queries on one agent: its answers about them, and its actions if too few agree. The test answers its messages."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 import pytest
@@ -653,7 +654,7 @@ def test_a_restarted_agent_that_had_taken_a_query_over_says_so_until_it_knows_wh
     one.register.undecided = {QUERY: QUERY}
     one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, found.append)
     one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
-    assert said == [Claims(owned=(), kept=(QUERY,))]
+    assert said == [Claims(owned=(), kept=(QUERY,), undecided=(QUERY,))]
     one.register.undecided = {}  # another agent has told that it owns the query
     one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
     assert said.pop() == NOTHING
@@ -673,10 +674,52 @@ def test_of_two_restarted_agents_that_had_taken_a_query_over_one_waits_for_the_o
     one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, lambda found: None)
     one.ownership.inheriting.promises.note(Promise(QUERY, 1, again))
     one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
-    assert said.pop() == Claims(owned=(), kept=(QUERY,))
+    assert said.pop() == Claims(owned=(), kept=(QUERY,), undecided=(QUERY,))
     one.ownership.inheriting.promises.note(Promise(QUERY, 3, NYC))
     one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
     assert said.pop() == NOTHING
+
+
+@pytest.mark.parametrize("first", ["fra", "nyc"])
+def test_of_two_restarted_agents_that_had_taken_a_query_over_the_later_owner_starts_it_again(first: NodeId) -> None:
+    """The later one had never reached the earlier one, so neither had promised the query away: each waited for the other for ever."""
+    home, earlier, later = Holder("ams", 79), Holder("fra", 78), Holder("nyc", 80)
+    agents = {holder.name: Agent(holder, home, earlier, later) for holder in (home, earlier, later)}
+    for name, epoch, owner in (("ams", 2, NYC), ("fra", 1, FRA), ("nyc", 2, NYC)):
+        agents[name].register.owners.heard(QUERY, Owner(owner.name, owner.boot, epoch))
+        agents[name].ownership.inheriting.promises.note(Promise(QUERY, epoch, owner, owns=True))
+    found = {name: list[Mapping[QueryId, Outcome]]() for name in ("fra", "nyc")}
+    for name in found:
+        agents[name].register.undecided = {QUERY: QUERY}
+        agents[name].ownership.former.inherited = frozenset({QUERY})
+
+    def answers(name: NodeId, kind: type[Message]) -> None:
+        said: dict[NodeId, Message | SbonError] = {}
+        for node, message, _ in agents[name].services.asked:
+            assert isinstance(message, ClaimsAsk | PromiseAsk)
+            agents[node].ownership.requests.answer(message, partial(said.__setitem__, node))
+        agents[name].services.answer(kind, said)
+
+    for name in (first, *(found.keys() - {first})):
+        agents[name].ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, found[name].append)
+        answers(name, ClaimsAsk)
+        answers(name, PromiseAsk)
+    assert found == {"fra": [{QUERY: Outcome.KEPT}], "nyc": [{QUERY: Outcome.FREE}]}
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_an_agent_that_had_taken_a_query_over_waits_for_a_kept_record_and_counts_no_undecided_agent_as_without_it(keeps: bool) -> None:
+    again = Holder("fra", 78)
+    one, found = Agent(again, again, AMS, NYC, RIO), list[Mapping[QueryId, Outcome]]()
+    undecided = Claims(owned=(), kept=(QUERY,), undecided=(QUERY,))
+    for _ in range(UNKNOWN_ROUNDS + 1):
+        one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, found.append)
+        one.services.answer(
+            ClaimsAsk, {"fra": NOTHING, "ams": undecided, "nyc": NOTHING, "rio": Claims((), (QUERY,)) if keeps else NOTHING}
+        )
+        assert any(isinstance(message, PromiseAsk) for _, message, _ in one.services.asked) is not keeps
+        one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=False, epoch=1), "ams": HolderSays(granted=False, epoch=1)})
+    assert {of[QUERY] for of in found} == {Outcome.KEPT}
 
 
 def test_a_home_promises_to_a_keeper_as_long_as_it_is_not_sure_itself() -> None:

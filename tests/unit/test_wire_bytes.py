@@ -21,7 +21,7 @@ BYTES = {
     "candidate": "837c6713e7ac",
     "candidate?": "2d5aecc0cc56",
     "catalog": "f800ad8ab826",
-    "claims": "130b1a545929",
+    "claims": "8b3bf1c4fb30",
     "claims?": "29a5fb23f727",
     "cross": "18d4c3b31e5b",
     "crossing": "25385433a099",
