@@ -170,7 +170,7 @@ class Ownership:
             record = self._register.running.get(query)
             if record is not None or one.inherited is not None:
                 self._look(one, record)
-            if one.is_known and one.machine.counted > 0:
+            if one.is_announced and one.machine.counted > 0:
                 self._succession.tell_new(one)
         there = partial(is_there, self._members(), self._me)
         holders = frozenset(holder for record in self.inheriting.records.values() for holder in record.holders)
@@ -210,6 +210,11 @@ class Ownership:
         self._perform(one, actions)
 
     def _perform(self, one: Owned, actions: Iterable[owning.Action]) -> None:
+        def announce(problem: str = "") -> None:
+            if not self._closed and self.owned.get(one.query) is one:
+                one.is_announced = True
+                self._succession.announce(one)
+
         writes = [action for action in actions if isinstance(action, Write)]
         if writes and writes[0].record.sets != one.holders:
             # The next process of this agent must know whom to ask, even if only these holders have this version.
@@ -231,7 +236,10 @@ class Ownership:
                     one.settle(None, version)
                     if one.inherited is not None and not one.is_known:
                         one.is_known = True
-                        self._succession.announce(one)
+                        if one.machine.phase is owning.Phase.ALONE:  # nobody else has it: the former owner forgets it when it is told
+                            self._save(announce)
+                        else:
+                            announce()
                 case Denied(version, reason):
                     one.settle(PlacementError(reason), version)
                     if one.inherited is not None and not one.is_known:

@@ -75,7 +75,8 @@ class OwnershipRequests:
     def answer(
         self, message: Keep | Forget | PromiseAsk | ClaimsAsk, respond: Callable[[Message], None], *, is_disowned: bool | None = None
     ) -> None:
-        """Answers a message of another agent about owners and keepers. The answer waits until new promises are on disk.
+        """Answers a message of another agent about owners and keepers. The answer waits until new promises are on disk. If this agent
+        owns the query, it waits until the query is on disk, too.
 
         Parameters
         ----------
@@ -118,7 +119,9 @@ class OwnershipRequests:
                 else:
                     respond(claims)
                 return
-        if self._inheriting.promises.all == before and not self._saves:
+        # Who hears that this agent is the owner forgets the query: it must be on disk here.
+        is_mine = isinstance(said, HolderSays) and said.owner == self._me
+        if self._inheriting.promises.all == before and not self._saves and not is_mine:
             respond(said)
             return
 

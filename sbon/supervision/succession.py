@@ -36,6 +36,8 @@ class Owned:
         """The former owner's record, as long as the query is being taken over."""
         self.is_known = inherited is None
         """True once a majority knows who owns the query."""
+        self.is_announced = inherited is None
+        """True once other agents are told who owns the query."""
         self.told: set[Holder] = set()
         """Processes that know the owner of a query that was taken over."""
         self.asked: set[Holder] = set()

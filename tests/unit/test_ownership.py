@@ -277,6 +277,31 @@ def test_a_keeper_takes_no_query_over_that_has_ended_or_runs_under_a_new_id(
     assert one.ownership.inheriting.promises.is_over(QUERY) == (not records and not owns)
 
 
+def test_an_agent_that_takes_a_query_over_alone_tells_nobody_before_the_query_is_on_its_disk() -> None:
+    """It ended at this moment, and the former owner had forgotten the query."""
+    saves = list[Callable[[str], None]]()
+    one = Agent(FRA, *TRIO, failed=("ams",), save=saves.append)
+    one.table["nyc"] = msgspec.structs.replace(one.table["nyc"], status=MemberStatus.LEFT)
+    one.table["ams"] = msgspec.structs.replace(one.table["ams"], status=MemberStatus.ALIVE, boot=77)
+    assert one.ownership.inheriting.keep(record()).granted
+    one.ownership.inheriting.hand_back(record(), 0, (), 0.0)
+    one.ownership.look_at_all()
+    saves.pop(0)("")  # the promise
+    one.services.answer(ClaimsAsk, {"fra": NOTHING, "ams": NOTHING})
+    one.services.answer(PromiseAsk, {"ams": HolderSays(granted=True, epoch=1)})
+    assert QUERY in one.ownership.owned
+    one.ownership.look_at_all()
+    assert [message for _, message, _ in one.services.asked if isinstance(message, Own)] == []
+    said = list[Message]()
+    one.ownership.requests.answer(PromiseAsk(query=QUERY, epoch=9, holder=Holder("ams", 77), of=AMS, is_anew=True), said.append)
+    assert said == []
+    saves.pop(0)("")
+    assert {node for node, message, _ in one.services.asked if isinstance(message, Own)} == {"ams", "fra"}
+    saves.pop(0)("")
+    assert said == [HolderSays(granted=False, epoch=1, owner=FRA)]
+    assert saves == []
+
+
 def test_a_keeper_waits_for_what_all_agents_know_of_a_query_before_it_takes_it_over() -> None:
     one = keeper(None)
     assert {(node, message) for node, message, _ in one.services.asked if isinstance(message, ClaimsAsk)} == {
