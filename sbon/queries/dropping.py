@@ -50,6 +50,7 @@ class Dropping:
             self._resuming.forget(waiting.id)
             if not self.forget_sink(waiting.sink, waiting.id):  # an agent that takes the query over learns by this that it was dropped
                 self._bury(waiting.id)
+            self._remember_end(waiting.id)
             self._resuming.keep(lambda _: done(None))
             return
         if record is not None:
@@ -159,6 +160,7 @@ class Dropping:
                     self.forget_sink(sink, query)
                 if not sinks:
                     self._bury(query)
+                self._remember_end(query)
             self._resuming.keep(lambda _: done(problem))
 
         self._owned.all_rows(told)
@@ -176,6 +178,12 @@ class Dropping:
 
     def _bury(self, query: QueryId) -> None:
         self._replication.bury(query, stamp=self._stamp())
+
+    def _remember_end(self, query: QueryId) -> None:
+        """Remembers that a query has ended which no keeper of its record, if there is one, has heard of. Hosts ask all agents for that: the
+        record of another query may name it as a user of operators that are made again.
+        """
+        self._owned.ownership.inheriting.ended(query)
 
     def _stamp(self) -> int:
         return int(self._host.wall() * 1e6)

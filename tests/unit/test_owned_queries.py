@@ -362,6 +362,8 @@ def test_a_query_that_waits_for_a_restart_is_forgotten_and_its_tombstone_tells_o
     assert grave is not None
     assert grave.dropped
     assert (world.waiting, world.kept) == ({}, 1)
+    # The record of another query may name it as a user of operators that are made again: hosts ask all agents whether it has ended.
+    assert world.queries.ownership.inheriting.promises.is_over(MINE)
 
 
 def test_the_home_of_another_query_is_asked_to_end_it(world: World) -> None:
@@ -399,6 +401,7 @@ def test_a_query_whose_home_is_gone_or_does_not_know_it_is_ended_on_its_hosts(wo
     grave = world.tables.catalog.latest(THEIRS)
     assert grave is not None
     assert grave.dropped
+    assert world.queries.ownership.inheriting.promises.is_over(THEIRS)
 
 
 def test_an_orphan_that_a_host_does_not_release_keeps_its_name(world: World) -> None:
