@@ -69,7 +69,7 @@ class Dropping:
                 self._drop_orphan(name, done)
             elif isinstance(result, LinkError):
                 hint = f"drop it again once `sbon members` shows whether {home} has failed"
-                done(LinkError(f"{home}, the home of {name}, does not answer ({result}); {hint}"))
+                done(LinkError(f"{home}, the home of {name}, does not answer ({result}) and may still drop it; {hint}"))
             else:
                 done(result if isinstance(result, SbonError) else None)
 

@@ -379,7 +379,7 @@ def test_without_an_answer_of_the_home_nothing_is_known(world: World) -> None:
     world.directory.pop("request").done(LinkError("no answer"))
     [problem] = answers
     assert isinstance(problem, LinkError)
-    assert "drop it again once" in str(problem)
+    assert "may still drop it; drop it again once" in str(problem)
     assert world.homes.calls_of("all_rows") == []
 
 
