@@ -225,10 +225,11 @@ def play(directory: Path, seed: int, rounds: int) -> str:
                 world.submit(f"DROP {KINDS[name]} {name}", at=story.anyone())
                 story.names.discard(name)
                 story.trial.converge()
-            while listed := [query for query, *_ in story.queries(world.nodes[0]) if query not in story.dropped]:
-                world.ask(story.anyone(), "drop", query=listed[0])
-                story.plain -= 1
-                story.dropped.add(listed[0])
+            while story.plain:  # a query that is just being taken over is listed a moment later
+                for query in [query for query, *_ in story.queries(world.nodes[0]) if query not in story.dropped][:1]:
+                    world.ask(story.anyone(), "drop", query=query)
+                    story.plain -= 1
+                    story.dropped.add(query)
                 story.trial.converge()
             story.trial.converge_without_queries()
             for _ in range(again):  # names can be created again
