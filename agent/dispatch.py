@@ -19,7 +19,7 @@ from sbon.execution.renewing import leave_out, renew
 from sbon.links.frames import Data
 from sbon.peers.connection import Connection
 from sbon.peers.directory import Done
-from sbon.supervision.wanting import passed_on
+from sbon.supervision.wanted_questions import passed_on
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.authority import Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk, SampleAsk
@@ -204,7 +204,7 @@ class Dispatch:
             case PushPull():
                 respond(agent.queries.replication.pulled(message))
             case WantedAsk():
-                respond(ownership.wanting.answer(message))
+                respond(ownership.wanted_questions.answer(message))
             case Own(query, _, owner):
                 instances = operators.instances.values()
                 hosted = partial(passed_on, instances, query, owner.name)

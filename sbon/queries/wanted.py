@@ -16,7 +16,7 @@ from sbon.execution.operators import Operators
 from sbon.peers.directory import Directory
 from sbon.queries.homes import Homes
 from sbon.queries.queries import OwnedQueries
-from sbon.supervision.wanting import Question, questions
+from sbon.supervision.wanted_questions import Question, questions
 from sbon.types import NodeId, QueryId
 from sbon.wire.authority import query_of
 from sbon.wire.messages import Message
@@ -68,7 +68,7 @@ class Wanted:
         if not isinstance(result, Unwanted):
             return
         instances = self._operators.instances
-        for query in self._queries.ownership.wanting.disowned(taker, asked, result, instances.values()):
+        for query in self._queries.ownership.wanted_questions.disowned(taker, asked, result, instances.values()):
             told = next((instance.users[query] for instance in instances.values() if query in instance.users), taker)
             if self._to_ask(query, told) is None:  # the home has restarted since it was asked: its next process has answered
                 continue

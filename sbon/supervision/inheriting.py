@@ -9,9 +9,9 @@
 A holder that has restarted has no record, but the promises of its agent are on disk. It promises for the process that has ended
 (`Ask.holder`). So does an owner that has restarted; if no holder has a record any more, it may ask the holders itself (`claim`).
 One process may be asked twice for the same promise: for itself, and for a former process of its agent. A former owner and a dismissed
-keeper remain holders with their latest versions (`former`): holders that have not heard of the change need their promise, and learn of
-the change with it. No promise is given for a query that has ended. A query that another agent knows to have ended is not taken over
-(`is_over`).
+keeper remain holders with their latest versions (`former_versions`): holders that have not heard of the change need their promise, and
+learn of the change with it. No promise is given for a query that has ended. A query that another agent knows to have ended is not taken
+over (`is_over`).
 
 Invariants: an ownership epoch is promised to one process only, also by later processes of this agent (`Promises`). Records of lower epochs
 than the promised one are refused. A new owner goes on with the newest version that any of the majority has. A holder that refuses another
@@ -149,7 +149,7 @@ class Inheriting:
         """False if this process does not know what former ones of the same agent have promised."""
         self._held: dict[QueryId, _Held] = {}
         self.promises = Promises()
-        self.former = FormerVersions()
+        self.former_versions = FormerVersions()
         self._left: frozenset[Holder] = frozenset()
 
     @property
@@ -180,7 +180,7 @@ class Inheriting:
                 self._held[record.query] = _Held(record, record.epoch)  # ends any attempt to take the former owner's record over
             else:
                 held.record = record
-        self.former.forget(record.query)
+        self.former_versions.forget(record.query)
         if record.epoch > 0:
             self.promises.note(Promise(record.query, record.epoch, record.owner, owns=True))
         return HolderSays(granted=True, epoch=record.epoch, is_lost=not self.remembers)
@@ -221,7 +221,7 @@ class Inheriting:
         if attempt.epoch <= promised or is_owner_there:
             return HolderSays(granted=False, epoch=promised)
         self.promises.note(Promise(attempt.query, attempt.epoch, attempt.candidate))
-        return HolderSays(granted=True, epoch=attempt.epoch, record=self.former.of(attempt.query))
+        return HolderSays(granted=True, epoch=attempt.epoch, record=self.former_versions.of(attempt.query))
 
     def has_promised(self, record: Record) -> bool:
         """Tells whether the owner of a record has got this agent's promise."""
@@ -243,7 +243,7 @@ class Inheriting:
 
     def last_owner(self, query: QueryId) -> tuple[int, Holder] | None:
         """Returns the epoch and owner of the kept version of a query; without one, of the later of its former version and its promise."""
-        held, own, given = self._held.get(query), self.former.of(query), self.promises.of(query)
+        held, own, given = self._held.get(query), self.former_versions.of(query), self.promises.of(query)
         if held is not None:
             return held.record.epoch, held.record.owner
         known = [] if own is None else [(own.epoch, own.owner)]
@@ -300,12 +300,12 @@ class Inheriting:
         """
         held = self._held.get(query)
         if held is not None and (held.record.epoch < epoch or (held.record.epoch == epoch and owner not in (None, held.record.owner.name))):
-            self.former.add(self._held.pop(query).record)
+            self.former_versions.add(self._held.pop(query).record)
 
     def ended(self, query: QueryId) -> None:
         """Records that a query which this agent owned or kept has ended."""
         self._held.pop(query, None)
-        self.former.forget(query)
+        self.former_versions.forget(query)
         known = self.promises.of(query) or Promise(query, 0, self._me)
         self.promises.note(msgspec.structs.replace(known, is_over=True))
 
@@ -357,7 +357,7 @@ class Inheriting:
             if result.is_lost:
                 held.lost.add(asked.holder)
             elif result.owner is not None and result.owner not in (self._me, held.record.owner) and result.epoch > held.record.epoch:
-                self.former.add(self._held.pop(asked.query).record)  # the query has started again, or another holder owns it
+                self.former_versions.add(self._held.pop(asked.query).record)  # the query has started again, or another holder owns it
                 return []
             elif result.record is not None and self._is_newer(result.record, held.record):
                 held.record = result.record  # it may name more holders, one of which is about to own the query
@@ -397,7 +397,7 @@ class Inheriting:
 
     def _decide(self, query: QueryId, held: _Held, now: float) -> list[Action]:
         if self._me not in held.record.holders:  # a newer version has other holders
-            self.former.add(self._held.pop(query).record)
+            self.former_versions.add(self._held.pop(query).record)
             return []
         may = held.promised == held.asked and len(held.record.sets) < SETS_MAX
         if may and agree(held.record.sets, held.granted, self._left | held.lost):

@@ -25,7 +25,7 @@ from sbon.supervision.promises import Promise
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register
 from sbon.supervision.succession import ANSWER_S, Finished, Owned, Succession
-from sbon.supervision.wanting import Wanting
+from sbon.supervision.wanted_questions import WantedQuestions
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Done, Message
 from sbon.wire.ownership import Forget, Holder, HolderSays, Keep, PromiseAsk, Record
@@ -88,7 +88,7 @@ class Ownership:
         self._succession = Succession(clock, wall, messages, me, members, register, self._take_over)
         self.inheriting = Inheriting(me, lambda query: register.owners.of(query).epoch)
         self.former = Former(messages, me, members, self.inheriting, save, register.owners)
-        self.wanting = Wanting(register, self.inheriting, self.owned)
+        self.wanted_questions = WantedQuestions(register, self.inheriting, self.owned)
         self.requests = OwnershipRequests(clock, messages, me, members, register, self.inheriting, self.former, save, self)
         self._save = save
         self._entry_of = entry_of
@@ -151,7 +151,7 @@ class Ownership:
         if one is not None and one.machine.epoch >= epoch:
             return
         if self.owned.pop(query, None) is not None and one is not None:
-            self.inheriting.former.add(one.machine.confirmed)
+            self.inheriting.former_versions.add(one.machine.confirmed)
             one.settle(PlacementError(f"{owner} owns the query now"))
             self._decide(one)
         self._successor.owned_elsewhere(query)
@@ -254,7 +254,7 @@ class Ownership:
                 case Depose(epoch, owner):
                     self._register.owners.heard(one.query, Owner(owner.name, owner.boot, epoch))
                     del self.owned[one.query]
-                    self.inheriting.former.add(one.machine.confirmed)
+                    self.inheriting.former_versions.add(one.machine.confirmed)
                     one.settle(PlacementError(f"{owner.name} owns the query now"))
                     self._successor.owned_elsewhere(one.query)
                     self._decide(one)

@@ -245,8 +245,8 @@ def test_a_process_without_a_record_promises_for_the_former_one():
 
 def test_a_former_owner_promises_with_its_latest_version_until_the_query_has_ended():
     one = Inheriting(AMS, lambda query: 1)
-    one.former.add(record(7))
-    one.former.add(None)
+    one.former_versions.add(record(7))
+    one.former_versions.add(None)
     assert not one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=True).granted
     assert one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=False) == HolderSays(granted=True, epoch=2, record=record(7))
     one.owned(QUERY, 2)
@@ -279,7 +279,7 @@ def test_whoever_owned_it_last_is_looked_for_before_a_promise_is_given():
 
 def test_a_former_owner_that_keeps_a_later_version_promises_with_that_one():
     one = Inheriting(AMS, lambda query: 0)
-    one.former.add(record(7))
+    one.former_versions.add(record(7))
     assert one.keep(record(8, 1, SECOND)).granted
     one.owned(QUERY, 2)
     assert one.promise(Attempt(QUERY, 3, FIRST, AMS), is_owner_there=False).record == record(8, 1, SECOND)
@@ -290,7 +290,7 @@ def test_the_versions_of_former_owners_are_bounded(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(former_versions, limit, most)
     one = Inheriting(AMS, lambda query: 0)
     for query in ("first", QUERY):
-        one.former.add(msgspec.structs.replace(record(), query=query))
+        one.former_versions.add(msgspec.structs.replace(record(), query=query))
     assert one.promise(Attempt("first", 1, SECOND, AMS), is_owner_there=False).record is None
     assert one.promise(Attempt(QUERY, 1, SECOND, AMS), is_owner_there=False).record == record()
 

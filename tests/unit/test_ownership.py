@@ -22,7 +22,7 @@ from sbon.supervision.promises import Promise
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register
 from sbon.supervision.resumption import KeptQuery
-from sbon.supervision.wanting import Question
+from sbon.supervision.wanted_questions import Question
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Done, Message
 from sbon.wire.ownership import Anew, Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
@@ -163,14 +163,14 @@ def keeper(claims: Claims | None = NOTHING) -> Agent:
 
 def test_a_former_owner_says_who_owns_a_query_by_now() -> None:
     one = Agent(AMS, *TRIO)
-    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))) == Unwanted(queries=(QUERY,))
+    assert one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,))) == Unwanted(queries=(QUERY,))
     one.register.owners.heard(QUERY, Owner("fra", FRA.boot, 2))
-    told = one.ownership.wanting.answer(WantedAsk(queries=(QUERY,)))
+    told = one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,)))
     assert told == Unwanted(queries=(), taken=(Own(query=QUERY, epoch=2, owner=FRA),))
 
     other = Agent(NYC, *TRIO)
     assert other.ownership.inheriting.keep(record()).granted
-    assert other.ownership.wanting.disowned("ams", Question(kept={QUERY}), told, ()) == []
+    assert other.ownership.wanted_questions.disowned("ams", Question(kept={QUERY}), told, ()) == []
     assert other.register.owner_of(QUERY) == "fra"
     assert other.ownership.inheriting.records == {}
 
@@ -184,7 +184,7 @@ def test_an_owner_whose_versions_never_counted_passes_its_query_on_to_the_owner_
     assert one.ownership.inheriting.keep(Record(QUERY, 4, 2, FRA, (TRIO,), b"")).granted
     one.register.owners.heard(QUERY, Owner("fra", FRA.boot, 4))
     told = Unwanted(queries=(), taken=(Own(query=QUERY, epoch=2, owner=AMS),))
-    assert one.ownership.wanting.disowned(by, Question(served={QUERY}, kept={QUERY}), told, ()) == []
+    assert one.ownership.wanted_questions.disowned(by, Question(served={QUERY}, kept={QUERY}), told, ()) == []
     assert one.register.owners.of(QUERY).name == owner
     assert one.register.owners.of(QUERY).epoch == 4
     assert (QUERY in one.ownership.inheriting.records) is (owner == "fra")
@@ -223,9 +223,9 @@ def test_a_keeper_that_is_taken_for_the_owner_keeps_the_record_until_it_is() -> 
     forgot the record, called the query unwanted, and nobody had the query."""
     one = keeper()
     asked, said = Question(served={QUERY}), Unwanted(queries=(), taken=(Own(query=QUERY, epoch=1, owner=FRA),))
-    assert one.ownership.wanting.disowned("ams", asked, said, ()) == []
+    assert one.ownership.wanted_questions.disowned("ams", asked, said, ()) == []
     assert one.ownership.inheriting.records == {QUERY: record()}
-    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))) == Unwanted(queries=())
+    assert one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,))) == Unwanted(queries=())
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
     assert QUERY in one.ownership.owned
 
@@ -234,15 +234,15 @@ def test_a_disowned_record_ends_no_operator_that_runs_here_for_another_owner() -
     one = Agent(NYC, *TRIO)
     assert one.ownership.inheriting.keep(record()).granted
     for _ in range(2):
-        assert one.ownership.wanting.disowned("ams", Question(kept={QUERY}), Unwanted(queries=(QUERY,)), ()) == []
+        assert one.ownership.wanted_questions.disowned("ams", Question(kept={QUERY}), Unwanted(queries=(QUERY,)), ()) == []
     assert one.ownership.inheriting.records == {}
-    assert one.ownership.wanting.disowned("ams", Question(served={QUERY}), Unwanted(queries=(QUERY, "other")), ()) == [QUERY]
+    assert one.ownership.wanted_questions.disowned("ams", Question(served={QUERY}), Unwanted(queries=(QUERY, "other")), ()) == [QUERY]
 
 
 def test_a_keeper_calls_no_query_unwanted_whose_record_it_has() -> None:
     one = Agent(AMS, *TRIO)
     assert one.ownership.inheriting.keep(Record(QUERY, 1, 1, FRA, (TRIO,), b"")).granted
-    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()
+    assert one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,))).queries == ()
 
 
 def test_all_that_will_hear_of_a_new_owner_are_dialled_while_holders_are_asked_for_their_promise() -> None:
@@ -367,7 +367,7 @@ def test_an_owner_that_is_cut_off_and_promises_its_query_keeps_the_record() -> N
     assert (one.ownership.owned, one.successor.given_up) == ({}, [QUERY])
     assert one.ownership.inheriting.records == {QUERY: kept}
     assert one.says(PromiseAsk(query=QUERY, epoch=4, holder=NYC)) == HolderSays(granted=False, epoch=4, record=kept)
-    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()
+    assert one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,))).queries == ()
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
@@ -412,7 +412,7 @@ def test_a_former_owner_on_which_a_query_has_ended_meanwhile_names_the_one_that_
     one.ownership.inheriting.ended(QUERY)
     one.ownership.requests.heard(Own(query=QUERY, epoch=2, owner=FRA), found.append)
     assert found == [None]
-    assert [word.owner for word in one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).taken] == [FRA]
+    assert [word.owner for word in one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,))).taken] == [FRA]
 
 
 def test_a_keeper_says_that_it_has_heard_of_a_querys_end_once_that_is_on_disk() -> None:
@@ -534,9 +534,9 @@ def test_an_owner_that_its_keepers_no_longer_follow_promises_the_query_to_one_of
 def test_an_owner_says_under_which_epoch_it_owns_a_query_that_it_has_taken_over() -> None:
     one = keeper()
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=9)})
-    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).taken == (Own(query=QUERY, epoch=0, owner=FRA),)
+    assert one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,))).taken == (Own(query=QUERY, epoch=0, owner=FRA),)
     one.services.answer(Keep, {"nyc": HolderSays(granted=True, epoch=1)})
-    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).taken == (Own(query=QUERY, epoch=1, owner=FRA),)
+    assert one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,))).taken == (Own(query=QUERY, epoch=1, owner=FRA),)
 
 
 def test_an_owner_that_another_one_has_followed_promises_while_that_one_is_not_there() -> None:
@@ -588,7 +588,7 @@ def test_an_owner_says_that_its_query_has_ended_under_the_epoch_that_keepers_kno
 def test_a_keeper_says_who_owns_a_query_by_now() -> None:
     one = Agent(AMS, *TRIO)
     assert one.says(Keep(record=Record(QUERY, 1, 1, NYC, (TRIO,), b""))).granted
-    told = one.ownership.wanting.answer(WantedAsk(queries=(QUERY,)))
+    told = one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,)))
     assert told == Unwanted(queries=(), taken=(Own(query=QUERY, epoch=1, owner=NYC),))
 
 
@@ -792,11 +792,11 @@ def test_a_query_of_another_first_owner_that_is_begun_anew_ends_its_former_opera
     """The operators ask the owner that they were told of. Its former process did not save that it had become the owner."""
     again = Holder("fra", 77)
     one = Agent(again, again, AMS, NYC)
-    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()
+    assert one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,))).queries == ()
     one.ownership.former.claims({QUERY: (TRIO,)}, {QUERY: QUERY}, lambda found: None)
     one.services.answer(ClaimsAsk, {})
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
-    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == (QUERY,)
+    assert one.ownership.wanted_questions.answer(WantedAsk(queries=(QUERY,))).queries == (QUERY,)
 
 
 @pytest.mark.parametrize(

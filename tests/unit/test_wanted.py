@@ -10,7 +10,7 @@ from sbon.errors import LinkError
 from sbon.queries.wanted import Wanted
 from sbon.supervision.owners import Owner, Owners
 from sbon.supervision.promises import Promise, Promises
-from sbon.supervision.wanting import Wanting
+from sbon.supervision.wanted_questions import WantedQuestions
 from sbon.wire.messages import Done
 from sbon.wire.ownership import Claims, Holder
 from sbon.wire.replication import Unwanted, WantedAsk
@@ -33,9 +33,11 @@ class World:
         self.orphans: set[str] = set()
         self.claims: list[tuple[list[str], Callable[[Claims], None]]] = []
         homes: Any = SimpleNamespace(to_ask=self.to_ask, without_owner=lambda: self.orphans)
-        wanting = SimpleNamespace(disowned=lambda by, asked, said, instances: sorted(asked.served.intersection(said.queries)))
+        asked = SimpleNamespace(disowned=lambda by, asked, said, instances: sorted(asked.served.intersection(said.queries)))
         former = SimpleNamespace(ask=lambda queries, done: self.claims.append((queries, done)))
-        ownership = SimpleNamespace(wanting=wanting, former=former, inheriting=SimpleNamespace(kept_for=lambda: {"c": {"c.0000001.07"}}))
+        ownership = SimpleNamespace(
+            wanted_questions=asked, former=former, inheriting=SimpleNamespace(kept_for=lambda: {"c": {"c.0000001.07"}})
+        )
         self.owners = Owners()
         register = SimpleNamespace(owners=self.owners)
         queries: Any = SimpleNamespace(ownership=ownership, register=register)
@@ -160,4 +162,4 @@ def test_who_has_given_up_a_query_that_started_again_elsewhere_does_not_want_it(
         knows=lambda query: is_known,
     )
     inheriting: Any = SimpleNamespace(records={}, promises=promises)
-    assert Wanting(register, inheriting, {}).answer(WantedAsk(queries=(query,))).queries == unwanted
+    assert WantedQuestions(register, inheriting, {}).answer(WantedAsk(queries=(query,))).queries == unwanted

@@ -63,7 +63,7 @@ def questions(
     return found
 
 
-class Wanting:
+class WantedQuestions:
     """Questions and answers of one agent.
 
     Parameters
