@@ -215,10 +215,10 @@ class Asking:
 
     # ------------------------------------------------------------------------------------------------------------- state
 
-    def restored(self, turns: Iterable[tuple[int, int]], newest: int | None) -> None:
-        """Takes the decided turns of a former copy. The dealer begins anew, but knows the open turns."""
+    def restored(self, turns: Iterable[tuple[int, int]], newest: int | None, *, is_whole: bool = True) -> None:
+        """Takes the decided turns of a former copy; `is_whole` if none are missing. The dealer begins anew, but knows the open turns."""
         owners = self.owners
-        owners.restored(turns, newest)
+        owners.restored(turns, newest, is_whole=is_whole)
         if newest is None:
             return
         self._begin_us = newest * owners.turn_us

@@ -56,7 +56,7 @@ def rows_given(operator: Operator, produced: Sequence[pl.DataFrame], schema: Sch
     there = [frame for frame in produced if frame.height]
     if not there:
         return None
-    return Rows.dealt(produced, schema) if operator.deals else Rows.of_frames(there, schema)
+    return Rows.dealt(produced, schema, operator.noted) if operator.deals else Rows.of_frames(there, schema)
 
 
 def computed_ahead(rows: Rows, behind: Sequence[Behind], clock: Callable[[], float], meter: Meter) -> list[Ahead]:

@@ -47,7 +47,7 @@ class Rows:
     placement.
     """
 
-    __slots__ = ("_dealt", "_frame", "_packed", "_parts", "_schema", "_values", "rows", "size_bytes")
+    __slots__ = ("_dealt", "_frame", "_noted", "_packed", "_parts", "_schema", "_values", "rows", "size_bytes")
 
     def __init__(self, rows: int, size_bytes: int, schema: Schema, frame: "pl.DataFrame | None") -> None:
         self.rows = rows
@@ -58,6 +58,8 @@ class Rows:
         self._parts: tuple[Rows, ...] = ()
         self._values: Values | None = None
         self._dealt: tuple[Rows | None, ...] = ()
+        self._noted: str | None = None
+        """Column whose text in the first row is a note for the consumer: each piece of the rows has it in its first row."""
 
     @classmethod
     def of_frame(cls, frame: "pl.DataFrame", schema: Schema) -> "Rows":
@@ -94,9 +96,17 @@ class Rows:
         return cls.of_frame(polars.concat(frames, rechunk=True), schema)
 
     @classmethod
-    def dealt(cls, frames: "Sequence[pl.DataFrame]", schema: Schema) -> "Rows":
-        """Makes rows that links carry in parts, from the frame of each part; at least one row."""
+    def dealt(cls, frames: "Sequence[pl.DataFrame]", schema: Schema, noted: str | None = None) -> "Rows":
+        """Makes rows that links carry in parts, from the frame of each part; at least one row.
+
+        Parameters
+        ----------
+        noted : column with a note in the first row of each part
+        """
         parts = tuple(cls.of_frame(frame, schema) if frame.height else None for frame in frames)
+        for part in parts:
+            if part is not None:
+                part._noted = noted
         there = [part for part in parts if part is not None]
         made = cls(sum(part.rows for part in there), sum(part.size_bytes for part in there), schema, None)
         made._dealt = parts
@@ -166,7 +176,18 @@ class Rows:
 
     def behind(self, rows: int) -> "Rows":
         """Returns the rows after the first `rows` ones; there must be more than these."""
-        return Rows.of_frame(self.frame().slice(rows), self._schema)
+        return self._piece(self.frame().slice(rows))
+
+    def _piece(self, frame: "pl.DataFrame") -> "Rows":
+        """Returns some of these rows, with the note of all."""
+        if self._noted is not None:
+            import polars
+
+            note = self.frame()[self._noted].first()
+            frame = frame.with_columns_seq(polars.Series(self._noted, [note, *[None] * (frame.height - 1)], polars.String))
+        made = Rows.of_frame(frame, self._schema)
+        made._noted = self._noted
+        return made
 
     def parts(self) -> "Sequence[Rows]":
         """Cuts the rows into parts for a link to another host, in order: a network frame has a maximum size, and occupies the event loop
@@ -176,7 +197,7 @@ class Rows:
             return (self,)
         if not self._parts:
             frame, rows = self.frame(), max(1, self.rows * (PART_BYTES_MAX - 4096) // self.size_bytes)
-            pieces = (Rows.of_frame(frame[first : first + rows], self._schema) for first in range(0, self.rows, rows))
+            pieces = (self._piece(frame[first : first + rows]) for first in range(0, self.rows, rows))
             # A part with many long rows is cut once more; a single row is never cut.
             self._parts = tuple(part for piece in pieces for part in (piece.parts() if piece.rows > 1 else (piece,)))
         return self._parts

@@ -46,6 +46,9 @@ class Operator(abc.ABC):
     deals: bool = False
     """`process` gives one frame for each part of its output (`sbon.query.plan.Part`), in order, even if it is empty."""
 
+    noted: str | None = None
+    """If it deals: a text column with a note for the consumer in the first row of each frame, or NULL."""
+
     @abc.abstractmethod
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Takes rows of one input port and returns output frames."""

@@ -10,7 +10,7 @@ from sbon.query.instances import Asked, dealing_of, dealing_of_windows, even_tur
 from sbon.query.options import AUTO, WINDOW, Wishes
 from sbon.query.params.kinds import Params, may_miss
 from sbon.query.params.matched import MatchParams
-from sbon.query.params.streams import UnionParams
+from sbon.query.params.streams import UnionParams, told_column
 from sbon.query.plan import DEFER, SHED, LinkSpec, MissRule, OperatorSpec, Part, Sizing
 from sbon.query.projection import free_name
 from sbon.query.relation import Relation
@@ -141,12 +141,15 @@ class Wiring:
         if self._dealer is None:
             return None
         bound_s = self._latency_ms * AT_INSTANCES / 1e3 if self._latency_ms is not None else UNBOUNDED_S
-        return Asked(self._dealer, bound_s, free_name("opens window", [column.name for column in side[0].schema]))
+        names = [column.name for column in side[0].schema]
+        taken = [*names, *(name.removesuffix(told_column("")) for name in names)]
+        return Asked(self._dealer, bound_s, free_name("opens window", taken))
 
     def _splitter(self, params: Params, asked: Asked, side: Sequence[OperatorSpec]) -> OperatorSpec:
         """Adds the one splitter of all branches of a port: it alone asks the dealer."""
         one = side[0] if len(side) == 1 else self.add(UnionParams(), side[0].schema, side[0].time_column, [side], None)
-        return self.add(params, (*one.schema, Field(asked.opens, ColumnType.BOOL)), one.time_column, [[one]], one.pinned)
+        added = Field(asked.opens, ColumnType.BOOL), Field(told_column(asked.opens), ColumnType.TEXT)
+        return self.add(params, (*one.schema, *added), one.time_column, [[one]], one.pinned)
 
     def _signature(
         self, params: Params, schema: Schema, feeds: Sequence[Sequence[OperatorSpec]], place: str = "", part: Part | None = None

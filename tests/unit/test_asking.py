@@ -8,13 +8,16 @@ from sbon.dealing.asking import Asking, dealer_of
 from sbon.dealing.dealer import Silent
 from sbon.dealing.instance_records import InstanceRecords, Setting
 from sbon.dealing.measured import InstanceTold, Measured
-from sbon.dealing.owners import Owners
-from sbon.errors import QueryError, RemoteProtocolError
+from sbon.dealing.owners import TURNS_MAX, Known, Owners, noted, read_note
+from sbon.errors import QueryError, RemoteProtocolError, StateError
 from sbon.operators.asking_splitter import AskingSplitter
+from sbon.operators.frames import polars_schema
 from sbon.operators.match.log import NO_ROW, Log
+from sbon.operators.match.operator import MatchRows
 from sbon.operators.registry import build
 from sbon.query.instances import sets_of
-from sbon.query.params.streams import DEALERS, SplitParams, Turns
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.streams import DEALERS, SplitParams, Turns, told_column
 from sbon.types import IntArray
 from tests.query_worlds import lines, plan_of, run
 from tests.unit.test_dealt_windows import EPISODE, MATCH, QUERIES, sink
@@ -88,14 +91,97 @@ def test_a_row_behind_later_rows_finds_its_turn_decided_and_a_window_of_it_has_t
     assert gets[mine, 1]
 
 
-def test_turns_are_kept_for_as_long_as_rows_in_time_need_them() -> None:
-    one, _ = asking([0, 1, 2, 0, 1])
-    one.take(np.arange(10, 15) * S)
-    one.owners.forget(14 * S)
-    before = dict(one.owners.of)
-    assert {12, 13, 14} <= before.keys()
-    one.owners.forget(20 * S)
-    assert one.owners.of == {}
+def test_the_turns_that_were_decided_last_are_remembered_and_instances_are_told_of_gaps() -> None:
+    one = Owners(2, 10, 10)
+    for turn in range(TURNS_MAX):
+        one.decide(turn, lambda _: 1, by_number=False)
+    one.told(0)
+    for turn in range(TURNS_MAX, 2 * TURNS_MAX):
+        one.decide(turn, lambda _: 0, by_number=False)
+    one.forget()
+    assert (len(one.of), min(one.of), one.is_whole) == (TURNS_MAX, TURNS_MAX, False)
+    behind, ahead = Known(), Known()
+    behind.take(one.note(0))
+    ahead.take(one.note(1))
+    assert behind.of == ahead.of == one.of
+    assert (behind.is_whole, ahead.is_whole) == (True, False)
+    one.told(0)
+    assert one.note(0) == ""
+
+
+def test_an_instance_remembers_the_turns_that_it_heard_of_last() -> None:
+    known = Known()
+    for turn in range(2 * TURNS_MAX - 1):
+        known.take(noted([(turn, turn % 3)]))
+    assert (len(known.of), known.is_whole) == (2 * TURNS_MAX - 1, True)
+    known.take(noted([(2 * TURNS_MAX, 2)]))
+    assert (len(known.of), known.is_whole, known.of[2 * TURNS_MAX]) == (TURNS_MAX, False, 2)
+
+
+@pytest.mark.parametrize("note", ["", "x", "1", "1=", "1=a", "1=0;", "1=0=0", "~"])
+def test_a_note_of_something_else_is_refused(note: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="owners of turns"):
+        read_note(note)
+
+
+def test_a_splitter_tells_each_instance_what_was_decided_since_its_last_rows() -> None:
+    splitter, knows = build(PARAMS), [Known() for _ in range(3)]
+    assert isinstance(splitter, AskingSplitter)
+    for at in ([0], [12, 3], [25, 33], [140], [141, 150]):
+        for index, rows in enumerate(splitter.process(0, frame(list(at)))):
+            notes = rows[told_column("opens")].to_list()
+            assert notes[1:] == [None] * len(notes[1:])
+            for note in notes[:1]:
+                if note is not None:
+                    knows[index].take(note)
+            if rows.height:
+                assert knows[index].of == splitter.known()[0]
+    assert splitter.known() == (knows[0].of | knows[1].of | knows[2].of, True)
+
+
+def test_a_splitter_that_begins_after_a_crash_deals_as_before_and_tells_all_until_rows_arrive_again() -> None:
+    splitter, due = build(PARAMS), [True, False, False]
+    assert isinstance(splitter, AskingSplitter)
+    splitter.begins_again()
+    splitter.takes_up([(0, 2), (-1, 2), (-2, 2), (-3, 2), (1, 1)], lambda index: due[index], is_whole=True)
+    expected = [[], [(1, True), (2, True)], [(0, True), (1, False), (2, False), (3, True)]]
+    given = list(splitter.process(0, frame([0, 12, 19, 3])))
+    assert shown(given) == expected
+    turns = {-3: 2, -2: 2, -1: 2, 0: 2, 1: 1}
+    assert splitter.known() == (turns, True)
+    for rows in given[1:]:
+        assert dict(read_note(rows[told_column("opens")][0])[0]) == turns
+    due[1] = True
+    for _ in range(2):  # the second instance is told until its rows arrive
+        _, second, third = splitter.process(0, frame([20, 25]))
+        assert second[told_column("opens")][0] is not None
+    assert third[told_column("opens")].to_list() == [None, None]
+
+
+def test_an_instance_that_moves_knows_what_it_was_told() -> None:
+    plan = plan_of(sink(MATCH, 3, BY_DEALER))
+    spec = next(spec for spec in plan.operators if isinstance(spec.params, MatchParams))
+    [fed] = [one for one in plan.operators if isinstance(one.params, SplitParams)]
+    one, other = build(spec.params), build(spec.params)
+    assert isinstance(one, MatchRows)
+    assert isinstance(other, MatchRows)
+    rows = pl.DataFrame({field.name: [None] for field in fed.schema}, schema=polars_schema(fed.schema))
+    one.process(0, rows.with_columns(pl.lit("4=0.2").alias(fed.schema[-1].name)))
+    assert one.known() == ({4: 0, 5: 2}, True)
+    other.restore(one.snapshot())
+    assert other.known() == one.fork().known() == one.known()
+    one.begins_again()
+    assert one.known() == ({4: 0, 5: 2}, False)
+    one.takes_up([(3, 1)], lambda index: False, is_whole=True)
+    assert one.known() == ({3: 1}, True)
+
+
+def test_a_splitter_fails_after_a_crash_if_nobody_has_asked_its_instances() -> None:
+    splitter = build(PARAMS)
+    assert isinstance(splitter, AskingSplitter)
+    splitter.begins_again()
+    with pytest.raises(StateError, match="submit the query again"):
+        splitter.process(0, frame([0]))
 
 
 def test_before_a_report_owners_follow_from_numbers_and_so_they_do_in_copies() -> None:

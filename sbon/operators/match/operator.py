@@ -4,12 +4,13 @@ Rows wait until the watermark has passed them; then `matcher` takes them in step
 are known. These depend on rows and watermarks, not on batches.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Self
 
 import numpy as np
 import polars as pl
 
+from sbon.dealing.owners import Known
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
 from sbon.operators.match.answers import Answers
@@ -19,10 +20,12 @@ from sbon.operators.operands import one_zero
 from sbon.operators.patient import PatientOperator
 from sbon.operators.snapshots import Parts
 from sbon.query.params.matched import ROW_LABEL, MatchParams
+from sbon.query.params.streams import told_column
 from sbon.query.row_pattern import may_be_empty
 from sbon.schema import ColumnType
 from sbon.watermarks import WATERMARK_END
 
+_KNOWN = {"turn": pl.Int64(), "owner": pl.Int64(), "whole": pl.Boolean()}
 STEP_ROWS = 65_536
 """Rows examined in one step."""
 ANSWER_ROWS = 16_384
@@ -42,6 +45,18 @@ class MatchRows(PatientOperator[MatchParams]):
                 "pattern for windows dealt to instances, expected WITHIN, no partitions, and answers that are matches only"
             )
         self._matcher: Matcher | None = None
+        opens = None if params.dealt is None else params.dealt.opens
+        self._noted = None if opens is None else told_column(opens)
+        self._known = Known()
+        """The owners of turns, as far as the splitter has told."""
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Keeps rows until the watermark has passed them, and notes what the splitter tells with them."""
+        if self._noted is not None:
+            for note in notes_of(frame, self._noted):
+                self._known.take(note)
+            frame = frame.drop(self._noted)
+        return super().process(port, frame)
 
     @property
     def state_rows(self) -> int:
@@ -63,6 +78,23 @@ class MatchRows(PatientOperator[MatchParams]):
                 return ()
             rows = self._empty()
         return self._settled(rows)
+
+    # ---------------------------------------------------------------------------------------------------------- recovery
+
+    def known(self) -> tuple[dict[int, int], bool] | None:
+        """Returns the turns whose owners the splitter has told, and whether these are all that were decided before others of them; None
+        if no splitter tells any. Any thread may ask.
+        """
+        return None if self._noted is None else (dict(self._known.of), self._known.is_whole)
+
+    def begins_again(self) -> None:
+        """Learns that it was made again, empty, and does not know the turns that its former copy knew."""
+        self._known.add((), is_whole=False)
+
+    def takes_up(self, turns: Sequence[tuple[int, int]], skips: Callable[[int], bool], *, is_whole: bool) -> None:
+        """Goes on after a crash of its former copy, with the owners of turns that its neighbours know; as `AskingSplitter.takes_up`."""
+        self._known = Known()
+        self._known.add(turns, is_whole=is_whole)
 
     # ---------------------------------------------------------------------------------------------------------- partitions
 
@@ -111,10 +143,23 @@ class MatchRows(PatientOperator[MatchParams]):
     def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:
         return {"kept": prepared.schema, "lanes": None}
 
+    def parts(self) -> Parts:
+        """Returns the columns of the input, the waiting rows, the partitions, and the owners of turns that are known."""
+        parts, known = super().parts(), self._known
+        if known.of:
+            turns = pl.DataFrame([(*one, known.is_whole) for one in known.of.items()], schema=_KNOWN, orient="row")
+            parts.frames["known"] = turns
+        return parts
+
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""
-        self._matcher = None
-        frames = self._adopted(parts)
+        self._matcher, self._known = None, Known()
+        told = dict(parts.frames)
+        if (known := told.pop("known", None)) is not None:
+            if known.schema != _KNOWN or known.null_count().sum_horizontal().item():
+                raise RemoteProtocolError("an instance's snapshot with other columns than those of turns and owners")
+            self._known.add(known.drop("whole").rows(), is_whole=bool(known["whole"].all()))
+        frames = self._adopted(Parts(parts.head, told))
         if "lanes" in frames and self._matcher is not None:
             self._matcher.adopt(frames["lanes"], frames.get("kept", self._empty()), self._watermark)
 
@@ -143,3 +188,16 @@ class MatchRows(PatientOperator[MatchParams]):
         read = {**columns, ROW_LABEL: ColumnType.TEXT}
         self._matcher = Matcher(params, read, empty.schema)
         self._answers = Answers(params, read, self._matcher.log)
+
+
+def notes_of(frame: pl.DataFrame, column: str) -> list[str]:
+    """Returns the notes of a splitter in rows of an instance.
+
+    Raises
+    ------
+    RemoteProtocolError
+        The rows have no such column.
+    """
+    if frame.schema.get(column) != pl.String:
+        raise RemoteProtocolError(f"rows of an instance without the text column {column!r}")
+    return frame[column].drop_nulls().to_list()

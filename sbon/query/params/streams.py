@@ -84,6 +84,11 @@ class ExchangeParams(msgspec.Struct, frozen=True, tag="exchange"):
         check_expressions(self.keys)
 
 
+def told_column(opens: str) -> str:
+    """Returns the name of the column in which a splitter tells instances the owners of turns (`sbon.dealing.owners`), next to `opens`."""
+    return f"{opens}, told"
+
+
 DEALERS = ("auto", "round-robin", "reactive", "model", "turns", "last")
 """Dealers that a splitter may ask; `auto` is `turns`, or `last` if the bound is at least half a window."""
 PIECES_MAX = 4096
@@ -93,7 +98,8 @@ PIECES_MAX = 4096
 class SplitParams(msgspec.Struct, frozen=True, tag="split"):
     """Parameters of a splitter that asks a dealer, at the beginning of each turn, which instance gets the windows that open in the turn.
 
-    Its output has one more column, `opens`: True for the rows that may open a window of the instance that gets this copy of the row.
+    Its output has two more columns. `opens` is True for the rows that may open a window of the instance that gets this copy of the row. The
+    other one (`told_column`) has a text in the first row of each batch that tells the instance which turns have been decided since.
     """
 
     turns: Turns
@@ -145,3 +151,7 @@ class MergeParams(msgspec.Struct, frozen=True, tag="merge"):
     def __post_init__(self) -> None:
         check_span("delay of a merge", self.delay_us, 0)
         check_count("columns", len(self.order) + len(self.hidden))
+
+
+DEALING = (ExchangeParams, SplitParams)
+"""Operators that deal rows to instances: each output carries a part."""
