@@ -6,6 +6,7 @@ import msgspec
 
 from sbon.connectors.interface import SinkConnector
 from sbon.errors import ConnectorError
+from sbon.execution.dealt_turns import take_up
 from sbon.execution.instance import Instance, begin_at
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.state.room import StateRoom
@@ -67,3 +68,4 @@ def build(
                 pass  # an empty operator gives no rows
         if taken_up is not None:
             instance.operator.begins_again()
+            take_up(instance, taken_up)

@@ -22,7 +22,7 @@ from sbon.message_limits import ORIGINS_MAX
 from sbon.misfits import Misfits
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams, MulticastParams, UnionParams
+from sbon.query.params.streams import DEALING, MulticastParams, UnionParams
 from sbon.query.params.windowed import AssignParams
 from sbon.query.plan import Begin, MissRule, OperatorSpec
 from sbon.types import LinkId, NodeId, OperatorId
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sbon.ports import Timer
 
 
-PASSING = frozenset({MapParams, AssignParams, UnnestParams, UnionParams, ExchangeParams, MulticastParams})
+PASSING = frozenset({MapParams, AssignParams, UnnestParams, UnionParams, MulticastParams, *DEALING})
 """Operators that keep nothing between two batches."""
 
 
@@ -135,7 +135,7 @@ class Instance(Life):
     @property
     def made_of_nothing(self) -> tuple[int, ...]:
         """Numbers of rows made of an input that has brought nothing yet; one for each part, if the operator deals its rows."""
-        return (0,) * (self.spec.params.instances if isinstance(self.spec.params, ExchangeParams) else 1)
+        return (0,) * (self.spec.params.instances if isinstance(self.spec.params, DEALING) else 1)
 
     def is_made_of_input(self, made: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """Returns rows made of an input as another host has told them; None if they do not fit this operator."""
@@ -241,9 +241,9 @@ def _mark_of(instance: Instance, incoming: Input) -> Mark[tuple[LinkSender, int]
     parts: tuple[int, ...] = ()
     if incoming.origin.number:
         own = incoming.origin.made
-        parts = own or () if isinstance(instance.spec.params, ExchangeParams) else ()
+        parts = own or () if isinstance(instance.spec.params, DEALING) else ()
         return Mark(incoming.receiver.processed, None if own is None else sum(own), parts, given)
-    if isinstance(instance.spec.params, ExchangeParams):
+    if isinstance(instance.spec.params, DEALING):
         dealt = sorted((o.link.part.index, o.sender.rows_offered - o.giving.rows) for o in instance.outputs.values() if o.link.part)
         parts = tuple([rows for _, rows in dealt])
     made = None if instance.is_multicast else instance.figures.rows_out

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sbon.errors import LocalProtocolError
+from sbon.execution.dealt_turns import dealt_turns
 from sbon.execution.ends import Input, Output
 from sbon.execution.host_links import Links, Outgoing
 from sbon.execution.instance import Instance, begin_at
@@ -16,7 +17,7 @@ from sbon.links.link_names import first_name, renewals
 from sbon.links.origins import of_part
 from sbon.query.params.kinds import keeps_state
 from sbon.query.params.source import SinkParams
-from sbon.query.params.streams import ExchangeParams
+from sbon.query.params.streams import DEALING
 from sbon.query.plan import Begin, LinkSpec
 from sbon.types import NodeId, OperatorId
 from sbon.watermarks import WATERMARK_MIN
@@ -105,6 +106,7 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         passes=output.behind is not None,
         origins=_given_by_origin(instance, output),
         by_origin=None if made is None else output.by_origin,
+        dealt=dealt_turns(instance),
     )
 
 
@@ -158,6 +160,7 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
         origins=incoming.origins_taken,
         is_whole=incoming.is_whole,
         ahead_us=ahead_us,
+        dealt=dealt_turns(instance),
     )
 
 
@@ -250,7 +253,7 @@ def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
         incoming.origin.made_of_all = taken_up.rows_out
         own = incoming.origin.made
         made = taken_up.rows_out if not incoming.origin.number else None if own is None else sum(own)
-        parts = own or () if isinstance(instance.spec.params, ExchangeParams) else ()
+        parts = own or () if isinstance(instance.spec.params, DEALING) else ()
         incoming.unsafe.begin(incoming.receiver.processed, made, parts, incoming.origin.by_origin())
     params = instance.spec.params
     if keeps_state(params):

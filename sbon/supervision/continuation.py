@@ -31,7 +31,7 @@ from sbon.supervision.once_more import from_zero, gives_same_rows, in_another_or
 from sbon.supervision.rows_made import Cut, Made, cuts_behind, parts_of, rows_made, several_inputs
 from sbon.types import LinkId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
-from sbon.wire.deployment import Renewed, TakenUp, User
+from sbon.wire.deployment import DealtTurns, Renewed, TakenUp, User
 
 
 class Continuation(msgspec.Struct, frozen=True):
@@ -609,14 +609,17 @@ def taken_up(
     users: tuple[User, ...],
     lost: int,
     begins: Made | None = None,
+    dealt: DealtTurns | msgspec.UnsetType = msgspec.UNSET,
 ) -> TakenUp:
     """Returns the message that tells a host about the former copy of an operator.
 
     Parameters
     ----------
     begins : the rows before the place where a source begins in the midst of its file; None for all others
+    dealt : the owners of turns that a splitter, or an instance behind it, begins with; UNSET for all others
     """
     told = TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users, lost or msgspec.UNSET)
+    told = msgspec.structs.replace(told, dealt=dealt)
     if go_on.fresh:
         told = msgspec.structs.replace(told, fresh=go_on.fresh) if go_on.by_word else msgspec.structs.replace(told, is_fresh=True)
     if go_on.matches:

@@ -15,7 +15,7 @@ from sbon.query.params.kinds import Params, keeps_state
 from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import MapParams, UnnestParams
 from sbon.query.params.source import SinkParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.streams import DEALING, MergeParams, MulticastParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import OMITTING, Begin, LinkSpec, OperatorSpec
 from sbon.supervision.lost_state import IN_TIME, lacks_until
@@ -23,7 +23,7 @@ from sbon.types import LinkId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed
 
-PASSING = (MapParams, AssignParams, UnnestParams, UnionParams, ExchangeParams, MergeParams, MulticastParams, SinkParams)
+PASSING = (MapParams, AssignParams, UnnestParams, UnionParams, MergeParams, MulticastParams, SinkParams, *DEALING)
 """Operators whose answers lack only rows that they have not been given. A merge that goes on holds rows, and gives all of them."""
 
 RESUMES = (WindowParams, WindowJoinParams, TopParams)

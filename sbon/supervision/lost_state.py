@@ -11,7 +11,7 @@ from sbon.query.params.kinds import Params, keeps_state
 from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.rowwise import MapParams, UnnestParams
 from sbon.query.params.source import SourceParams
-from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
+from sbon.query.params.streams import DEALING, MergeParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.types import LinkId, OperatorId
@@ -19,7 +19,7 @@ from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed
 
 _IN_WINDOWS = (WindowParams, SessionParams, TopParams, DeduplicateParams, WindowJoinParams)
-IN_TIME = (MapParams, UnnestParams, UnionParams, ExchangeParams, MergeParams)
+IN_TIME = (MapParams, UnnestParams, UnionParams, MergeParams, *DEALING)
 """Operators whose output watermark is at most that of their input."""
 IN_ORDER = (WindowParams, SessionParams, TopParams, OverParams, DeduplicateParams, WindowJoinParams, MergeParams)
 """Operators that give a row only when the watermark has passed it."""

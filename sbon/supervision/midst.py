@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from sbon.links.link_names import first_name
 from sbon.query.params.source import SinkParams
-from sbon.query.params.streams import ExchangeParams
+from sbon.query.params.streams import DEALING
 from sbon.query.plan import LinkSpec, MissRule
 from sbon.supervision.once_more import reads_again
 from sbon.supervision.recovery_picture import Picture
@@ -52,7 +52,7 @@ def _covers(
     if picture.users.get(operator) or isinstance(picture.specs[operator].on_miss, MissRule):
         return False  # links of other queries are replaced; `on_miss` would leave out other rows the second time
     outputs = [link for link in picture.links if link.source == operator]
-    deals = isinstance(picture.specs[operator].params, ExchangeParams)
+    deals = isinstance(picture.specs[operator].params, DEALING)
     for link in outputs:
         name = first_name(link.id)
         if name in picture.joined or name in picture.carriers or (deals and link.part is None):

@@ -14,6 +14,7 @@ from sbon.supervision.midst import may_begin
 from sbon.supervision.once_more import from_zero, is_table
 from sbon.supervision.recovery_picture import Picture, absent_files, ended
 from sbon.supervision.rows_made import Made
+from sbon.supervision.turn_owners import deals_otherwise, known_turns
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Begin, End, Instantiate, LeaveOut, Renew, Renewed, User
 
@@ -123,6 +124,11 @@ class Attempt(msgspec.Struct):
             picture.matching,
             picture.late,
         )
+        answers = {**self.consumers, **self.feeders}
+        dealt = {one: known_turns(one, picture.specs, picture.links, answers) for one in self.operators}
+        for one, turns in dealt.items():
+            if deals_otherwise(one, turns, picture.specs, picture.links, self.operators, self.zero):
+                self.go_on[one] = msgspec.structs.replace(self.go_on[one], is_exact=False)
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
         for spec in reversed(list(picture.specs.values())):
@@ -149,6 +155,7 @@ class Attempt(msgspec.Struct):
                     picture.users.get(spec.id, ()),
                     picture.missing.get(spec.id, 0),
                     self.positions.get(spec.id),
+                    dealt[spec.id],
                 ),
             )
             staged.setdefault(depth[spec.id], []).append(Step(self.number, host, made))

@@ -7,13 +7,13 @@ from sbon.links.link_names import first_name
 from sbon.links.origins import unfolded
 from sbon.message_limits import ORIGINS_MAX
 from sbon.query.params.rowwise import MapParams, UnnestParams
-from sbon.query.params.streams import ExchangeParams, UnionParams
+from sbon.query.params.streams import DEALING, UnionParams
 from sbon.query.params.windowed import AssignParams
 from sbon.query.plan import LinkSpec, MissRule, OperatorSpec
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import Renewed
 
-ROW_BY_ROW = (MapParams, AssignParams, UnnestParams, ExchangeParams)
+ROW_BY_ROW = (MapParams, AssignParams, UnnestParams, *DEALING)
 """Operators whose output follows from their input row by row, in order. Stateless functions are such operators, too: `Renewed.passes`."""
 
 
@@ -58,7 +58,7 @@ def rows_made(
             known = Made(before.behind[0], before.behind[1:])
         else:
             continue
-        if not isinstance(spec.params, ExchangeParams) or len(known.behind) == spec.params.instances or not known.rows:
+        if not isinstance(spec.params, DEALING) or len(known.behind) == spec.params.instances or not known.rows:
             found[operator] = known
     return found
 
@@ -89,7 +89,7 @@ def cuts_behind(
     known: dict[OperatorId, list[tuple[int, tuple[int, ...]] | None]] = {}
     """For a lost operator and each origin, the rows made, and the numbers of the operators behind it; None if unknown."""
     for operator, inputs_made in several.items():
-        if not isinstance(specs[operator].params, ExchangeParams):
+        if not isinstance(specs[operator].params, DEALING):
             of_inputs = [inputs_made[name] for name in sorted(inputs_made)]
             known[operator] = [None if made is None else (made.rows, made.behind) for made in of_inputs]
     found: dict[OperatorId, tuple[Cut, ...]] = {}
@@ -107,7 +107,7 @@ def cuts_behind(
         complete = tuple([cut for cut in cuts if cut is not None])
         if len(complete) == len(cuts):
             found[operator] = complete
-            if not isinstance(spec.params, ExchangeParams):
+            if not isinstance(spec.params, DEALING):
                 known[operator] = [(sum(cut.made), cut.behind) for cut in complete]
     return found
 
@@ -127,7 +127,7 @@ def _cut_behind(spec: OperatorSpec, link: LinkId, before: tuple[int, tuple[int, 
 def _cut_of(spec: OperatorSpec, numbers: tuple[int, ...]) -> Cut | None:
     """Returns the cut of an operator from the rows taken, the rows made, and the numbers of the operators behind it; None if these do not
     fit."""
-    parts = spec.params.instances if isinstance(spec.params, ExchangeParams) else 1
+    parts = spec.params.instances if isinstance(spec.params, DEALING) else 1
     if not numbers or (len(numbers) > 1 and not any(numbers[1 : parts + 1])):
         return Cut(numbers[0] if numbers else 0, (0,) * parts)
     if len(numbers) <= parts or (parts > 1 and len(numbers) > parts + 1):
@@ -145,7 +145,7 @@ def made_up_to(answer: Renewed) -> Made | None:
 
 def parts_of(spec: OperatorSpec, made: Made | None) -> tuple[int, ...] | None:
     """Returns the rows that an operator with several inputs had made of one input, of each part if it deals them; None if unknown."""
-    return None if made is None else made.behind if isinstance(spec.params, ExchangeParams) else (made.rows,)
+    return None if made is None else made.behind if isinstance(spec.params, DEALING) else (made.rows,)
 
 
 def several_inputs(
@@ -169,7 +169,7 @@ def several_inputs(
         return None
     if isinstance(spec.on_miss, MissRule):
         return None  # it would leave out other rows the second time
-    parts = spec.params.instances if isinstance(spec.params, ExchangeParams) else 0
+    parts = spec.params.instances if isinstance(spec.params, DEALING) else 0
     found: dict[LinkId, Made | None] = {}
     for link in inputs:
         name, before = first_name(link.id), counts.get(link.source)

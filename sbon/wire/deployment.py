@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from sbon.message_limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, RowsByOrigin, Slack, Text, Watermark
+from sbon.message_limits import MANY, Amount, Count, Delay, Epoch, Few, Link, Node, Operator, Query, RowsByOrigin, Slack, Text, Watermark
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.schema import Schema
 from sbon.watermarks import WATERMARK_MIN
@@ -52,6 +52,15 @@ class User(msgspec.Struct, frozen=True, array_like=True):
     """The query's bound on the latency of answers; None: it has none."""
 
 
+class DealtTurns(msgspec.Struct, frozen=True, array_like=True):
+    """The owners of turns of event time that a splitter, or an instance behind it, knows (`sbon.dealing.owners`)."""
+
+    turns: Annotated[tuple[tuple[Watermark, Few], ...], MANY]
+    """Turns, in the order in which they were decided, with the numbers of their instances."""
+    is_whole: bool
+    """True if these are all turns that were decided before the last of them."""
+
+
 class TakenUp(msgspec.Struct, frozen=True):
     """The known progress of a lost operator that is made again after its host crashed (`sbon.supervision.recovery`)."""
 
@@ -78,6 +87,9 @@ class TakenUp(msgspec.Struct, frozen=True):
     """Inputs of a sink, by their links' first names, whose rows are not in its file yet, whatever it has noted of them."""
     matches: bool | msgspec.UnsetType = msgspec.UNSET
     """A sink gets all rows of the query once more in another order, and leaves out those that are in its file."""
+    dealt: DealtTurns | msgspec.UnsetType = msgspec.UNSET
+    """For a splitter that asks a dealer, or an instance behind it: the owners of turns that its living neighbours know. Not set if a
+    neighbour's release does not tell them."""
 
 
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
@@ -194,6 +206,8 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
     by older releases."""
     is_whole: bool = False
     """From the target: the last rows taken are known not to be the first part of an answer, so `watermark_us` is that of the answer."""
+    dealt: DealtTurns | msgspec.UnsetType = msgspec.UNSET
+    """From a splitter that asks a dealer, or an instance behind it: the owners of turns that it knows."""
 
 
 class LeaveOut(msgspec.Struct, frozen=True, tag="leaveout"):

@@ -58,8 +58,8 @@ def needs_of(params: Iterable[Params]) -> Needs:
 
 def keeps_state(params: Params) -> bool:
     """Tells whether an operator of this kind may keep rows between two batches."""
-    stateless = SourceParams | MapParams | AssignParams | UnnestParams | UnionParams | MulticastParams | ExchangeParams | SinkParams
-    return not isinstance(params, stateless)
+    stateless = SourceParams | MapParams | AssignParams | UnnestParams | UnionParams | MulticastParams | ExchangeParams | SplitParams
+    return not isinstance(params, stateless | SinkParams)
 
 
 def may_miss(params: Params, *, defers: bool) -> bool:
