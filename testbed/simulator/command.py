@@ -20,6 +20,7 @@ def simulate_command(
     connectors: Annotated[
         str, typer.Option(metavar="LIST", help=f"Connectors of the queries, with commas: {','.join(CONNECTORS)}.")
     ] = FILES[0],
+    dealt: Annotated[bool, typer.Option("--dealt", help="Add a query whose windows a dealer deals to instances.")] = False,
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
     json: JsonFile = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop at the first seed that fails.")] = False,
@@ -33,10 +34,11 @@ def simulate_command(
     """
 
     kinds, chosen = kinds_of(faults), kinds_of(connectors, CONNECTORS, "--connectors")
-    one, repeat = partial(simulate, kinds=kinds, connectors=chosen), partial(again, kinds=kinds, connectors=chosen)
+    one = partial(simulate, kinds=kinds, connectors=chosen, dealt=dealt)
+    repeat = partial(again, kinds=kinds, connectors=chosen, dealt=dealt)
     began_s = time.monotonic()
     outcomes = list(shown(one, seeds, first, jobs, repeat, json=json, stop=stop, quiet=quiet))
-    result = summary(outcomes, first, kinds, time.monotonic() - began_s, chosen)
+    result = summary(outcomes, first, kinds, time.monotonic() - began_s, chosen, dealt=dealt)
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -45,21 +47,29 @@ def simulate_command(
         raise typer.Exit(1)
 
 
-def again(seed: int, kinds: tuple[str, ...], connectors: tuple[str, ...] = FILES) -> str:
+def again(seed: int, kinds: tuple[str, ...], connectors: tuple[str, ...] = FILES, *, dealt: bool = False) -> str:
     """Returns the command that runs a seed again."""
-    return replay("simulate", seed, kinds, KINDS) + ("" if connectors == FILES else f" --connectors {','.join(connectors)}")
+    more = ("" if connectors == FILES else f" --connectors {','.join(connectors)}") + (" --dealt" if dealt else "")
+    return replay("simulate", seed, kinds, KINDS) + more
 
 
 def summary(
-    outcomes: list[Outcome], first: int, kinds: tuple[str, ...], seconds: float, connectors: tuple[str, ...] = FILES
+    outcomes: list[Outcome],
+    first: int,
+    kinds: tuple[str, ...],
+    seconds: float,
+    connectors: tuple[str, ...] = FILES,
+    *,
+    dealt: bool = False,
 ) -> dict[str, Any]:
     """Returns the figures of a run; `failures` lists the seeds that failed."""
-    failed = failures(outcomes, partial(again, kinds=kinds, connectors=connectors))
+    failed = failures(outcomes, partial(again, kinds=kinds, connectors=connectors, dealt=dealt))
     return {
         "seeds": len(outcomes),
         "first": first,
         "faults": kinds,
         "connectors": connectors,
+        "dealt": dealt,
         "failed": len(failed),
         "failures": failed,
         "rows": sum(outcome.rows for outcome in outcomes),

@@ -48,7 +48,7 @@ def make_reference(workload: Workload, folder: Path) -> Reference:
         for asked in workload.queries:
             if len(taken) < RUN:
                 try:
-                    world.submit(asked.sql([world.nodes[0]] * len(workload.topology.nodes)))
+                    world.submit(asked._replace(dealing="").sql([world.nodes[0]] * len(workload.topology.nodes)))
                 except SbonError:
                     continue
                 taken.append(asked)

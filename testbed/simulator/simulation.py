@@ -19,6 +19,7 @@ from sbon_testbed.simulator.checkers.members import Members
 from sbon_testbed.simulator.checkers.owners import Owners
 from sbon_testbed.simulator.checkers.rows import Rows
 from sbon_testbed.simulator.checkers.tcp import Tcp
+from sbon_testbed.simulator.dealt_queries import with_dealer
 from sbon_testbed.simulator.faults.kinds import KINDS, network_of
 from sbon_testbed.simulator.faults.schedule import Faults
 from sbon_testbed.simulator.faults.settings import kills_of, settings_of
@@ -67,7 +68,7 @@ class Outcome(NamedTuple):
     virtual_s: float = 0.0
 
 
-def simulate(seed: int, kinds: Collection[str] = KINDS, connectors: Collection[str] = FILES) -> Outcome:
+def simulate(seed: int, kinds: Collection[str] = KINDS, connectors: Collection[str] = FILES, *, dealt: bool = False) -> Outcome:
     """Runs one seed.
 
     An exception of an agent is a result, too: the seed has failed.
@@ -76,12 +77,13 @@ def simulate(seed: int, kinds: Collection[str] = KINDS, connectors: Collection[s
     ----------
     kinds : kinds of faults, of `sbon_testbed.simulator.faults.KINDS`
     connectors : connectors of the workload, of `sbon_testbed.simulator.tcp_traffic.CONNECTORS`
+    dealt : adds a query whose windows a dealer deals to several instances
     """
     with run_directory(memory_folder()) as folder:
         made: list[Simulation] = []
 
         def go() -> None:
-            made.append(Simulation(seed, kinds, folder, connectors))
+            made.append(Simulation(seed, kinds, folder, connectors, dealt=dealt))
             made[0].go()
 
         problem = problem_of(go)
@@ -97,8 +99,8 @@ def simulate(seed: int, kinds: Collection[str] = KINDS, connectors: Collection[s
 class Simulation:
     """The run of one seed."""
 
-    def __init__(self, seed: int, kinds: Collection[str], folder: Path, connectors: Collection[str]) -> None:
-        workload = make_workload(seed)
+    def __init__(self, seed: int, kinds: Collection[str], folder: Path, connectors: Collection[str], *, dealt: bool = False) -> None:
+        workload = with_dealer(make_workload(seed)) if dealt else make_workload(seed)
         reference = make_reference(workload, folder / "one")
         tcp = draw_tcp(workload, reference, folder / "fed") if "tcp" in connectors else []
         self._network, settings = network_of(seed, kinds), settings_of(seed, kinds)

@@ -43,10 +43,12 @@ class Asked(NamedTuple):
     sink: int
     """Number of the node that writes the answers."""
     format: str
+    dealing: str = ""
+    """Further options of the sink that do not change the answers; empty if there are none."""
 
     def sql(self, nodes: Sequence[str]) -> str:
         """Returns the statements that start the query."""
-        options = f"connector = 'file', path = '{self.file}', node = '{nodes[self.sink]}'"
+        options = f"connector = 'file', path = '{self.file}', node = '{nodes[self.sink]}'" + (f", {self.dealing}" if self.dealing else "")
         return ";\n".join([*(view for view, _ in self.query.before), f"CREATE SINK {self.name} AS {self.query.ours} WITH ({options})"])
 
     @property

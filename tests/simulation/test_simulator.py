@@ -20,6 +20,8 @@ from sbon_testbed.simulator.workload import make_workload
 from tests.examples import seeds
 from tests.worlds import QUIET, settled_world
 
+KILLS_AND_MOVES = ("kills", "moves")
+
 
 @cache
 def outcome_of(seed: int) -> Outcome:
@@ -39,6 +41,13 @@ def test_a_seed_with_programs_outside_is_right_whatever_fails(seed: int) -> None
     outcome = simulate(seed, connectors=CONNECTORS)
 
     assert not outcome.problem, report(outcome, again(seed, KINDS, CONNECTORS))
+
+
+@pytest.mark.parametrize("seed", seeds([5], range(40)))
+def test_a_seed_whose_windows_are_dealt_is_right_whatever_crashes(seed: int) -> None:
+    outcome = simulate(seed, KILLS_AND_MOVES, dealt=True)
+
+    assert not outcome.problem, report(outcome, again(seed, KILLS_AND_MOVES, dealt=True))
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
@@ -138,6 +147,7 @@ def test_a_failure_is_shown_with_its_trace_and_the_command_that_runs_it_again() 
     assert (result["seeds"], result["failed"], result["rows"]) == (2, 1, 12)
     assert again(17, KINDS) == "sbon testbed simulate --first 17 --seeds 1"
     assert again(17, KINDS, CONNECTORS) == "sbon testbed simulate --first 17 --seeds 1 --connectors file,tcp"
+    assert again(17, KINDS, dealt=True) == "sbon testbed simulate --first 17 --seeds 1 --dealt"
 
 
 def test_kinds_of_faults_are_chosen_by_name() -> None:
