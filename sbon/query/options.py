@@ -40,8 +40,8 @@ turn : with `dealing = 'window'`, the event time for which one instance gets the
     that all instances have work at any time, or, with `instances = 'auto'`, what keeps `max_latency` with the fewest copies of rows. CREATE
     MATERIALIZED VIEW takes it, too
 dealer : with `dealing = 'window'`, who chooses the instance for each turn while the query runs: 'auto', which needs `max_latency`, uses as
-    few instances as keep it; 'turns', 'last', 'model', 'reactive' and 'round-robin' name a dealer. Default: none, instances take turns.
-    CREATE MATERIALIZED VIEW takes it, too
+    few instances as keep it; 'turns', 'last', 'model', 'reactive' and 'round-robin' name a dealer; 'none': instances take turns. Default:
+    'auto' with `max_latency` and a number of instances, otherwise 'none'. CREATE MATERIALIZED VIEW takes it, too
 """
 
 from collections.abc import Sequence
@@ -65,6 +65,8 @@ IDLE_US_MIN = 100_000
 _FORM = "write WITH (name = 'value', ...)"
 AUTO = 0
 """Number of instances that stands for `instances = 'auto'`: the planner chooses the number."""
+NO_DEALER = "none"
+"""The dealer that stands for instances that take turns."""
 _DELAY_BOUND, _MAX_LATENCY = ("delay_bound", "250 ms"), ("max_latency", "500 ms")
 KEY, WINDOW = DEALINGS = ("key", "window")
 _TURN = ("turn", "1 minute")
@@ -101,7 +103,15 @@ class Wishes:
     turn_ms: float | None = None
     """Event time, in milliseconds, for which all windows that open go to one instance."""
     dealer: str | None = None
-    """One of `DEALERS`: who chooses the instance of each turn while the query runs; None: instances take turns."""
+    """One of `DEALERS`: who chooses the instance of each turn while the query runs; `NO_DEALER`: instances take turns; None: see `asks`."""
+
+    @property
+    def asks(self) -> str | None:
+        """Returns the dealer that is asked; None if instances take turns. By default a dealer is asked if there is a bound to keep, unless
+        the planner chooses the number of instances and their turns for it."""
+        if self.dealer is None:
+            return DEALERS[0] if self.latency_ms is not None and self.instances != AUTO else None
+        return None if self.dealer == NO_DEALER else self.dealer
 
     def below(self, other: "Wishes") -> "Wishes":
         """Merges the wishes of a view with those of a query that reads it: the smaller of two bounds, else the query's wish, if any."""
@@ -307,10 +317,10 @@ def _take_dealing(text: Text, options: dict[str, Option], instances: int | None)
 
 def _take_dealer(text: Text, options: dict[str, Option], dealing: str | None, latency_ms: float | None) -> str | None:
     where = options.get("dealer")
-    dealer = _take_word(text, options, "dealer", DEALERS, DEALERS[0])
+    dealer = _take_word(text, options, "dealer", (*DEALERS, NO_DEALER), DEALERS[0])
     if where is not None and dealing != WINDOW:
         raise text.error(where.where, "dealer, but no windows are dealt", f"add dealing = '{WINDOW}'")
-    if where is not None and latency_ms is None and dealer != "round-robin":
+    if where is not None and latency_ms is None and dealer not in ("round-robin", NO_DEALER):
         raise text.error(where.where, f"dealer {dealer!r} keeps max_latency, which is not given", "add max_latency = '1 s'")
     return dealer
 

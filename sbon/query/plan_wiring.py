@@ -49,7 +49,7 @@ class Wiring:
         self._numbers, self._turns_us = numbers, turns_us
         self._by_window = wishes.dealing == WINDOW and self._instances != 1
         self._turn_us = None if wishes.turn_ms is None else max(1, round(wishes.turn_ms * 1000))
-        self._dealer, self._latency_ms = wishes.dealer, wishes.latency_ms
+        self._dealer, self._latency_ms = wishes.asks, wishes.latency_ms
         self.windows_dealt = False
         """True if windows of a pattern are dealt."""
         self._defers = wishes.on_miss == DEFER

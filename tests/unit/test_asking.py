@@ -1,5 +1,7 @@
 """A splitter that asks a dealer: owners of turns, costs measured while the query runs, what the dealer is told, and its state."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -16,6 +18,7 @@ from sbon.operators.match.log import NO_ROW, Log
 from sbon.operators.match.operator import MatchRows
 from sbon.operators.registry import build
 from sbon.query.instances import sets_of
+from sbon.query.options import Wishes
 from sbon.query.params.matched import MatchParams
 from sbon.query.params.streams import DEALERS, SplitParams, Turns, told_column
 from sbon.types import IntArray
@@ -384,6 +387,29 @@ def test_one_instance_needs_no_splitter() -> None:
 def test_the_bound_of_instances_is_half_of_that_of_the_query() -> None:
     plan = plan_of(sink(EPISODE, 2, ", dealer = 'turns', max_latency = '3 s'"))
     assert [spec.params.bound_s for spec in plan.operators if isinstance(spec.params, SplitParams)] == [1.5]
+
+
+@pytest.mark.parametrize(
+    ("number", "more", "asked"),
+    [
+        (2, ", max_latency = '3 s'", ["auto"]),
+        (2, ", max_latency = '3 s', turn = '2 s'", ["auto"]),
+        (2, ", max_latency = '3 s', dealer = 'turns'", ["turns"]),
+        (2, ", max_latency = '3 s', dealer = 'none'", []),
+        (2, ", dealer = 'none'", []),
+        (2, "", []),
+        ("'auto'", ", max_latency = '3 s'", []),
+    ],
+)
+def test_a_dealer_is_asked_where_there_is_a_bound_and_a_number_of_instances(number: int | str, more: str, asked: list[str]) -> None:
+    plan = plan_of(sink(EPISODE, number, more))
+    assert [spec.params.dealer for spec in plan.operators if isinstance(spec.params, SplitParams)] == asked
+
+
+def test_a_bound_of_a_query_that_reads_a_view_asks_a_dealer_for_the_view() -> None:
+    view, query = Wishes(instances=2, dealing="window"), Wishes(latency_ms=1000.0)
+    assert (view.asks, query.below(view).asks, view.below(query).asks) == (None, "auto", "auto")
+    assert replace(view, dealer="none").below(query).asks is None
 
 
 @pytest.mark.parametrize("name", QUERIES)
