@@ -183,8 +183,8 @@ class Rows:
         if self._noted is not None:
             import polars
 
-            note = self.frame()[self._noted].first()
-            frame = frame.with_columns_seq(polars.Series(self._noted, [note, *[None] * (frame.height - 1)], polars.String))
+            note = polars.Series(self._noted, [self.frame()[self._noted].first()], polars.String)
+            frame = frame.with_columns_seq(note.extend_constant(None, frame.height - 1))
         made = Rows.of_frame(frame, self._schema)
         made._noted = self._noted
         return made

@@ -85,8 +85,8 @@ class AskingSplitter(Operator):
         note = owners.note(index) or None
         if rows.height and not self._skips(index):
             owners.told(index)
-        told = [note, *[None] * (rows.height - 1)] if rows.height else []
-        return rows.with_columns_seq(pl.Series(self._params.opens, own[got]), pl.Series(self.noted, told, pl.String))
+        told = pl.Series(self.noted, [note][: rows.height], pl.String).extend_constant(None, max(0, rows.height - 1))
+        return rows.with_columns_seq(pl.Series(self._params.opens, own[got]), told)
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Keeps the watermark."""
