@@ -45,19 +45,22 @@ def deals_otherwise(
     lost: Collection[OperatorId],
     zero: Collection[OperatorId],
 ) -> bool:
-    """Tells whether a lost splitter may deal rows otherwise than before although consumers have counted those rows, or answers to them: it
-    works through all its rows once more, and early turns are not known any more.
+    """Tells whether a lost splitter may deal rows otherwise than before although consumers have counted those rows, or answers to them.
+
+    It works through all its rows once more, and nobody knows early turns any more, or the latest ones: a lost instance works through its
+    rows once more, too, and may have given answers that depend on turns of which no living instance has heard.
 
     Parameters
     ----------
     dealt : the turns that it begins with
     zero : operators that work through their whole input once more
     """
-    if not isinstance(specs[operator].params, SplitParams) or operator not in zero or (dealt is not msgspec.UNSET and dealt.is_whole):
+    if not isinstance(specs[operator].params, SplitParams) or operator not in zero:
         return False
     instances = {link.target for link in links if link.source == operator}
     mergers = {link.target for link in links if link.source in instances}
-    return not (instances | mergers).issubset(lost)
+    is_whole = dealt is not msgspec.UNSET and dealt.is_whole and instances.isdisjoint(lost)
+    return not is_whole and not (instances | mergers).issubset(lost)
 
 
 def _splitter_of(operator: OperatorId, specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec]) -> OperatorId | None:

@@ -43,10 +43,11 @@ def test_nothing_is_known_if_a_neighbour_does_not_tell_and_no_turns_if_there_is_
 
 def test_a_splitter_may_deal_otherwise_than_before_if_it_begins_with_rows_whose_turns_nobody_knows() -> None:
     lost = [SPLITTER, INSTANCES[0]]
-    assert not deals_otherwise(SPLITTER, WHOLE, SPECS, LINKS, lost, lost)
+    assert not deals_otherwise(SPLITTER, WHOLE, SPECS, LINKS, [SPLITTER], [SPLITTER])
     assert not deals_otherwise(SPLITTER, REST, SPECS, LINKS, lost, [])
     assert not deals_otherwise(INSTANCES[0], REST, SPECS, LINKS, lost, lost)
-    assert deals_otherwise(SPLITTER, REST, SPECS, LINKS, lost, lost)
+    assert deals_otherwise(SPLITTER, REST, SPECS, LINKS, [SPLITTER], [SPLITTER])
+    assert deals_otherwise(SPLITTER, WHOLE, SPECS, LINKS, lost, lost)
     assert deals_otherwise(SPLITTER, REST, SPECS, LINKS, [SPLITTER, *INSTANCES], [SPLITTER, *INSTANCES])
     every = [SPLITTER, *INSTANCES, MERGER, TO_SINK]
     assert not deals_otherwise(SPLITTER, REST, SPECS, LINKS, every, every)
