@@ -9,10 +9,11 @@ from sbon.query.params.kinds import keeps_state
 from sbon.query.params.source import SinkParams
 from sbon.query.plan import Begin as FirstAnswers
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.supervision.continuation import Continuation, begins_with, continuations, taken_up
-from sbon.supervision.midst import may_begin
-from sbon.supervision.once_more import from_zero, is_table
+from sbon.supervision.continuation import Continuation, begins_with, taken_up
+from sbon.supervision.crash_analysis import Crash, continuations
+from sbon.supervision.file_positions import may_begin
 from sbon.supervision.recovery_picture import Picture, absent_files, ended
+from sbon.supervision.replayed_inputs import from_zero, is_table
 from sbon.supervision.rows_made import Made
 from sbon.supervision.turn_owners import deals_otherwise, known_turns
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -107,23 +108,24 @@ class Attempt(msgspec.Struct):
         untried = {one: position for one, position in picture.positions.items() if tried.get(one) != position.rows}
         self.positions = may_begin(picture, self.operators, self.consumers, untried)
         self.zero = from_zero(picture.specs, links, self.operators, self.positions)
-        self.go_on = continuations(
-            picture.specs,
-            links,
-            self.operators,
-            self.consumers,
-            self.feeders,
-            picture.missing,
-            picture.begun_at,
-            picture.lacking,
-            picture.joined,
-            absent_files(picture, self.operators),
-            self.positions,
-            picture.links,
-            unable,
-            picture.matching,
-            picture.late,
+        crash = Crash(
+            specs=picture.specs,
+            links=links,
+            lost=self.operators,
+            consumers=self.consumers,
+            feeders=self.feeders,
+            missing=picture.missing,
+            begun_at=picture.begun_at,
+            lacking=picture.lacking,
+            joined=picture.joined,
+            absent_files=absent_files(picture, self.operators),
+            positions=self.positions,
+            plan_links=picture.links,
+            unable=unable,
+            matching=picture.matching,
+            late=picture.late,
         )
+        self.go_on = continuations(crash)
         answers = {**self.consumers, **self.feeders}
         dealt = {one: known_turns(one, picture.specs, picture.links, answers) for one in self.operators}
         for one, turns in dealt.items():

@@ -7,7 +7,7 @@ import msgspec
 from sbon.links.link_names import first_name
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.schema import Schema
-from sbon.supervision.once_more import files_away
+from sbon.supervision.replayed_inputs import files_away
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import Renewed, User

@@ -6,7 +6,8 @@ from sbon.links.link_names import first_name
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import Begin, LinkSpec
 from sbon.supervision.account import Account, Healing, cost_of
-from sbon.supervision.continuation import Continuation, continuations, merged
+from sbon.supervision.continuation import Continuation, merged
+from sbon.supervision.crash_analysis import Crash, continuations
 from sbon.supervision.generations import GENERATION
 from sbon.supervision.recovery import Recovered
 from sbon.watermarks import WATERMARK_END
@@ -106,7 +107,7 @@ def test_windows_that_a_former_attempt_has_left_out_are_not_counted_again():
         feeders: dict[str, Renewed] = {}
         if until_us is not None:
             feeders[links[0].id] = answer(links[0], 4, 40, watermark_us=until_us)
-        return continuations(specs, links, {"w"}, consumers, feeders, account.missing, (), account.lacking)["w"]
+        return continuations(Crash(specs, links, {"w"}, consumers, feeders, account.missing, (), account.lacking))["w"]
 
     for epoch, (until_us, windows, lacks_us) in enumerate([(35, 4, 40), (35, 0, 40), (None, 0, 40), (62, 2, 67)], 1):
         go_on = go_on_at(until_us)

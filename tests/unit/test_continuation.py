@@ -18,11 +18,12 @@ from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec, Part
 from sbon.supervision.account import Account
-from sbon.supervision.continuation import Continuation, continuations, taken_up
+from sbon.supervision.continuation import Continuation, taken_up
+from sbon.supervision.crash_analysis import Crash, continuations
 from sbon.supervision.left_out import Stretch
 from sbon.supervision.lost_state import Ahead, ahead_of, lacks_until, newest_answered, newest_given, windows_left_out
-from sbon.supervision.once_more import from_zero
 from sbon.supervision.recovery import Recovered
+from sbon.supervision.replayed_inputs import from_zero
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed
 
@@ -56,7 +57,7 @@ def test_rows_that_the_other_instances_have_taken_do_not_count_as_lost():
     specs, links = chain(SOURCE, exchange)
     parts = [LinkSpec(link_id("x", name, 0), "x", name, 0, 1.0, 1.0, part=Part(index, 2)) for index, name in enumerate("ab")]
     consumers = {link.id: answer(link, 1, rows) for link, rows in zip(parts, (30, 60), strict=True)}
-    found = continuations(specs, [*links, *parts], {"x"}, consumers, {links[0].id: answer(links[0], 1, 9, made=100)}, {})
+    found = continuations(Crash(specs, [*links, *parts], {"x"}, consumers, {links[0].id: answer(links[0], 1, 9, made=100)}, {}))
 
     assert sum(found["x"].lost_rows.values()) == 10
     assert found["x"].lost_rows.keys() == consumers.keys()
@@ -70,7 +71,7 @@ def test_the_end_of_a_stream_is_given_again_where_a_consumer_is_lost_too(operato
     links.append(LinkSpec(link_id("f", "k2", 0), "f", "k2", 0, 1.0, 1.0))
     living = [link for link in links if link.source == "f" and link.target not in lost]
     consumers = {link.id: answer(link, 3, 7, WATERMARK_END) for link in living}
-    found = continuations(specs, links, lost, consumers, {links[0].id: answer(links[0], 1, 9)}, {})["f"]
+    found = continuations(Crash(specs, links, lost, consumers, {links[0].id: answer(links[0], 1, 9)}, {}))["f"]
 
     assert (found.watermark_us, found.watermark_out_us) == (end_us, end_us)
 
@@ -78,7 +79,7 @@ def test_the_end_of_a_stream_is_given_again_where_a_consumer_is_lost_too(operato
 def test_a_source_that_reads_again_skips_what_it_had_given_before_a_later_plan_got_its_link():
     specs, links = chain(FILE, FILTER)
     name = links[0].id
-    found = continuations(specs, links, {"s"}, {name: answer(links[0], 1, 7)}, {}, {}, joined={name: 40})
+    found = continuations(Crash(specs, links, {"s"}, {name: answer(links[0], 1, 7)}, {}, {}, joined={name: 40}))
 
     assert found["s"].skip_rows == {name: 47}
 
@@ -88,7 +89,7 @@ def test_rows_of_a_filter_are_skipped_or_lost_so_that_each_counts_once(made: int
     specs, links = chain(SOURCE, FILTER, SINK)
     name = links[1].id
     found = continuations(
-        specs, links, {"f"}, {name: answer(links[1], 1, taken)}, {links[0].id: answer(links[0], 1, 9, made=made)}, {name: missing}
+        Crash(specs, links, {"f"}, {name: answer(links[1], 1, taken)}, {links[0].id: answer(links[0], 1, 9, made=made)}, {name: missing})
     )
 
     go_on = found["f"]
@@ -100,26 +101,26 @@ def test_rows_of_a_filter_are_skipped_or_lost_so_that_each_counts_once(made: int
 
 def test_without_a_count_nothing_is_skipped():
     specs, links = chain(SOURCE, FILTER, SINK)
-    go_on = continuations(specs, links, {"f"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: answer(links[0], 1, 9)}, {})["f"]
+    go_on = continuations(Crash(specs, links, {"f"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: answer(links[0], 1, 9)}, {}))["f"]
     assert (go_on.rows_out, dict(go_on.skip_rows), go_on.is_exact) == (7, {}, False)
 
 
 def test_source_that_begins_again_at_its_first_row_is_said_to_repeat():
     specs, links = chain(spec("s", SourceParams("s", "datagen", (), (), None)), SINK)
-    go_on = continuations(specs, links, {"s"}, {links[0].id: answer(links[0], 1, 7)}, {}, {})
+    go_on = continuations(Crash(specs, links, {"s"}, {links[0].id: answer(links[0], 1, 7)}, {}, {}))
     account = Account()
     account.add(Recovered({"s": "ams"}, 65536, (), go_on, 1, 0.5))
 
     assert account.sentences(lambda operator: "datagen") == [
         "s (datagen) runs again on ams after a crash and gives its rows from the first one again: those that it had given come twice"
     ]
-    assert not continuations(*chain(SOURCE, SINK), {"s"}, {}, {}, {})["s"].repeats_all
+    assert not continuations(Crash(*chain(SOURCE, SINK), {"s"}, {}, {}, {}))["s"].repeats_all
 
 
 def test_without_a_living_consumer_what_was_on_its_way_is_not_known():
     specs, links = chain(SOURCE, FILTER, SINK)
     for begun_at, is_exact in (set(), False), ({"k"}, True):  # a sink in `begun_at` finds its rows in its file and leaves them out
-        found = continuations(specs, links, {"f", "k"}, {}, {links[0].id: answer(links[0], 1, 9, made=5)}, {}, begun_at)
+        found = continuations(Crash(specs, links, {"f", "k"}, {}, {links[0].id: answer(links[0], 1, 9, made=5)}, {}, begun_at))
         assert (found["f"].rows_out, found["f"].is_exact) == (5, is_exact)
 
 
@@ -129,7 +130,7 @@ def test_operators_without_state_that_are_lost_together_lose_nothing():
     parts = [LinkSpec(link_id("x", name, 0), "x", name, 0, 1.0, 1.0, part=Part(index, 2)) for index, name in enumerate("ab")]
     consumers = {link.id: answer(link, 1, rows) for link, rows in zip(parts, (30, 60), strict=True)}
     given = Renewed(links[0], 1, 50, 0, made=40, behind=(35, 35, 25, 10), passes=True)
-    found = continuations(specs, [*links, *parts], {"f", "g", "x"}, consumers, {links[0].id: given}, {})
+    found = continuations(Crash(specs, [*links, *parts], {"f", "g", "x"}, consumers, {links[0].id: given}, {}))
 
     assert (found["f"].rows_out, found["g"].rows_out) == (40, 35)
     assert dict(found["x"].skip_rows) == {parts[0].id: 5, parts[1].id: 50}
@@ -143,7 +144,7 @@ def test_an_exchange_that_has_lost_rows_of_a_part_counts_that_part_on_from_what_
     parts = [LinkSpec(link_id("x", name, 0), "x", name, 0, 1.0, 1.0, part=Part(index, 2)) for index, name in enumerate("ab")]
     consumers = {link.id: answer(link, 1, rows) for link, rows in zip(parts, (30, 60), strict=True)}
     given = Renewed(links[0], 1, 100, 0, made=100, behind=(35, 58), passes=True)
-    found = continuations(specs, [*links, *parts], {"x"}, consumers, {links[0].id: given}, {parts[1].id: 7})["x"]
+    found = continuations(Crash(specs, [*links, *parts], {"x"}, consumers, {links[0].id: given}, {parts[1].id: 7}))["x"]
 
     assert dict(found.lost_rows) == {parts[0].id: 5, parts[1].id: 0}
     assert dict(found.skip_rows) == {parts[0].id: 0, parts[1].id: 2}
@@ -154,7 +155,7 @@ def test_a_stateless_function_is_exact_because_it_passes_acknowledgements_on():
     specs, links = chain(SOURCE, function, SINK)
     for passes in (True, False):
         given = Renewed(links[0], 3, 9, 5, made=5, passes=passes)
-        go_on = continuations(specs, links, {"f"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: given}, {})["f"]
+        go_on = continuations(Crash(specs, links, {"f"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: given}, {}))["f"]
         assert go_on.is_exact is passes
         assert dict(go_on.skip_rows) == ({links[1].id: 2} if passes else {})
         assert (go_on.state_until_us is None) is passes
@@ -162,16 +163,16 @@ def test_a_stateless_function_is_exact_because_it_passes_acknowledgements_on():
 
 def test_a_union_is_not_exact():
     specs, links = chain(SOURCE, spec("u", UnionParams()), SINK)
-    go_on = continuations(specs, links, {"u"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: answer(links[0], 1, 9, made=9)}, {})[
-        "u"
-    ]
+    go_on = continuations(
+        Crash(specs, links, {"u"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: answer(links[0], 1, 9, made=9)}, {})
+    )["u"]
     assert (go_on.rows_out, dict(go_on.skip_rows), dict(go_on.lost_rows), go_on.is_exact) == (9, {}, {links[1].id: 2}, False)
 
 
 def test_behind_a_file_everything_is_worked_through_once_more():
     specs, links = chain(FILE, FILTER, spec("w", WINDOW), SINK)
     assert from_zero(specs, links, {"s", "f", "w"}) == {"s", "f", "w"}
-    found = continuations(specs, links, {"s", "f", "w"}, {links[2].id: answer(links[2], 3, 12)}, {}, {})
+    found = continuations(Crash(specs, links, {"s", "f", "w"}, {links[2].id: answer(links[2], 3, 12)}, {}, {}))
     assert found["w"].skip_rows == {links[2].id: 12}
     assert found["w"].state_until_us is None
 
@@ -184,15 +185,15 @@ def test_where_inputs_meet_rows_may_come_in_another_order():
     links.append(LinkSpec(link_id("t", "u", 1), "t", "u", 1, 1.0, 1.0))
     lost = {"s", "t", "u", "f"}
     for rows, is_exact in ((0, True), (7, False)):
-        found = continuations(specs, links, lost, {links[2].id: answer(links[2], 1, rows)}, {}, {})
+        found = continuations(Crash(specs, links, lost, {links[2].id: answer(links[2], 1, rows)}, {}, {}))
         assert found["f"].is_exact is is_exact
         assert found["s"].is_exact, "its rows come from one file, always in the same order"
-    found = continuations(specs, links, {*lost, "k"}, {}, {}, {})
+    found = continuations(Crash(specs, links, {*lost, "k"}, {}, {}, {}))
     assert not found["k"].is_exact
-    found = continuations(specs, links, {*lost, "k"}, {}, {}, {}, {"k"})
+    found = continuations(Crash(specs, links, {*lost, "k"}, {}, {}, {}, {"k"}))
     assert (found["k"].is_exact, found["k"].by_word, found["f"].made_by_origin) == (True, True, ((0,), (0,)))
     specs, links = chain(FILE, FILTER, SINK)
-    found = continuations(specs, links, {"s", "f", "k"}, {}, {}, {}, {"k"})
+    found = continuations(Crash(specs, links, {"s", "f", "k"}, {}, {}, {}, {"k"}))
     assert (found["k"].is_exact, found["k"].by_word) == (True, False)
 
 
@@ -203,13 +204,13 @@ def test_a_sink_does_not_begin_from_zero():
 
 def test_a_lost_file_source_before_a_living_operator_gives_what_that_has_not_taken():
     specs, links = chain(FILE, FILTER, SINK)
-    assert continuations(specs, links, {"s"}, {links[0].id: answer(links[0], 5, 500)}, {}, {})["s"].skip_rows == {links[0].id: 500}
+    assert continuations(Crash(specs, links, {"s"}, {links[0].id: answer(links[0], 5, 500)}, {}, {}))["s"].skip_rows == {links[0].id: 500}
 
 
 def test_state_is_lost_up_to_the_newest_time_that_was_acknowledged():
     specs, links = chain(FILE, spec("w", WINDOW), SINK)
     feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=100)}
-    go_on = continuations(specs, links, {"w"}, {links[1].id: answer(links[1], 2, 3, watermark_us=90)}, feeders, {})["w"]
+    go_on = continuations(Crash(specs, links, {"w"}, {links[1].id: answer(links[1], 2, 3, watermark_us=90)}, feeders, {}))["w"]
     assert go_on.state_until_us == 105
     assert (go_on.watermark_us, go_on.watermark_out_us) == (89, 90)
 
@@ -219,20 +220,20 @@ def test_a_merge_gives_nothing_again_that_its_consumer_has_seen():
     specs, links = chain(FILE, spec("w", WINDOW), merge, SINK)
     feeders = {links[1].id: answer(links[1], 4, 40, watermark_us=100)}
     consumers = {links[2].id: answer(links[2], 2, 3, watermark_us=90)}
-    assert continuations(specs, links, {"m"}, consumers, feeders, {})["m"].watermark_us == 97
+    assert continuations(Crash(specs, links, {"m"}, consumers, feeders, {}))["m"].watermark_us == 97
 
     feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=100)}
-    both = continuations(specs, links, {"w", "m"}, consumers, feeders, {})
+    both = continuations(Crash(specs, links, {"w", "m"}, consumers, feeders, {}))
     assert both["w"].watermark_us == 89, "an operator that is lost with its consumer resumes where the consumer was"
     specs, links = chain(FILE, spec("j", SessionParams("ts", 10, (), ())), spec("w", WINDOW), SINK)
-    both = continuations(specs, links, {"j", "w"}, {links[2].id: answer(links[2], 2, 3, watermark_us=90)}, feeders, {})
+    both = continuations(Crash(specs, links, {"j", "w"}, {links[2].id: answer(links[2], 2, 3, watermark_us=90)}, feeders, {}))
     assert both["j"].watermark_us == WATERMARK_MIN, "the end of an open window does not tell which rows the window had got"
 
 
 def test_no_state_is_lost_if_nothing_was_acknowledged():
     specs, links = chain(FILE, spec("w", WINDOW), SINK)
     feeders = {links[0].id: answer(links[0], 0, 0, watermark_us=100)}
-    assert continuations(specs, links, {"w"}, {links[1].id: answer(links[1], 0, 0)}, feeders, {})["w"].state_until_us is None
+    assert continuations(Crash(specs, links, {"w"}, {links[1].id: answer(links[1], 0, 0)}, feeders, {}))["w"].state_until_us is None
 
 
 def test_the_newest_time_does_not_go_beyond_the_end():
@@ -245,7 +246,7 @@ def test_what_went_on_without_a_lost_operator_is_said_to_lack_its_rows_though_a_
     specs, links = chain(FILE, FILTER, spec("j", WINDOW), SINK)
     for ahead_us, until_us in ((WATERMARK_MIN, None), (70, 70)):
         told = Renewed(links[1], 3, 30, 50, ahead_us=ahead_us)
-        found = continuations(specs, links, {"s", "f"}, {links[1].id: told}, {}, {})["f"]
+        found = continuations(Crash(specs, links, {"s", "f"}, {links[1].id: told}, {}, {}))["f"]
         assert (found.late_until_us, found.is_exact) == (until_us, until_us is None)
         account = Account()
         account.add(Recovered({"f": "osl"}, 65_536, (), {"f": found}, 1, 0.5))
@@ -255,7 +256,7 @@ def test_what_went_on_without_a_lost_operator_is_said_to_lack_its_rows_though_a_
 def test_what_an_operator_lacks_of_a_source_that_was_away_is_said_as_soon_as_it_is_known():
     specs, links = chain(FILE, spec("w", WINDOW), SINK)
     feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=1_000_000)}
-    go_on = continuations(specs, links, {"w"}, {links[1].id: answer(links[1], 2, 3, watermark_us=90)}, feeders, {})
+    go_on = continuations(Crash(specs, links, {"w"}, {links[1].id: answer(links[1], 2, 3, watermark_us=90)}, feeders, {}))
     account = Account()
     account.add(Recovered({"w": "ams"}, 65536, (), go_on, 1, 0.5))
     account.add(Recovered({"other": "ams"}, 65536, (), {"other": Continuation()}, 1, 0.5))
@@ -322,7 +323,7 @@ def test_rows_over_a_lost_state_are_left_out_until_their_frames_are_full():
     over = spec("o", OverParams("ts", ("k",), (), aggregates, (3, 5)))
     specs, links = chain(SOURCE, over, FILTER, SINK)
     consumers, feeders = {links[1].id: answer(links[1], 2, 3, watermark_us=90)}, {links[0].id: answer(links[0], 4, 40, watermark_us=100)}
-    go_on = continuations(specs, links, {"o"}, consumers, feeders, {})["o"]
+    go_on = continuations(Crash(specs, links, {"o"}, consumers, feeders, {}))["o"]
     assert (go_on.begin, go_on.is_exact, go_on.whole_us) == (Begin("ts", 101, 5), True, WATERMARK_END)
     account = Account()
     account.add(Recovered({"o": "ams"}, 65536, (), {"o": go_on}, 1, 0.5))
@@ -334,7 +335,7 @@ def test_a_state_that_is_lost_together_with_the_filter_before_it_is_said_to_be_l
     specs, links = chain(SOURCE, FILTER, spec("w", WINDOW), SINK)
     consumers = {links[2].id: answer(links[2], 2, 3, watermark_us=90)}
     feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=100)}
-    go_on = continuations(specs, links, {"f", "w"}, consumers, feeders, {})["w"]
+    go_on = continuations(Crash(specs, links, {"f", "w"}, consumers, feeders, {}))["w"]
     assert (go_on.state_until_us, go_on.begin, go_on.is_exact) == (100, Begin("window_start", 110), True)
 
 
@@ -362,7 +363,7 @@ def test_windows_are_exact_apart_from_those_left_out_if_operators_behind_them_le
     specs, links = chain(SOURCE, spec("w", WINDOW), *behind, SINK)
     consumers = {link.id: answer(link, 2, 3, watermark_us=90) for link in links if link.source in lost and link.target not in lost}
     feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=100, made=9)}
-    found = continuations(specs, links, lost, consumers, feeders, {}, begun_at=("k",))
+    found = continuations(Crash(specs, links, lost, consumers, feeders, {}, begun_at=("k",)))
     assert all(go_on.is_exact for go_on in found.values()) == is_exact
     assert not is_exact or not any(sum(go_on.lost_rows.values()) for go_on in found.values())
 
@@ -373,16 +374,16 @@ def test_a_file_that_is_read_again_beside_another_input_gives_what_the_lost_stat
     specs = {one.id: one for one in (FILE, spec("p", SOURCE.params), window, SINK)}
     links = [LinkSpec(link_id(one, other, 0), one, other, 0, 1.0, 1.0) for one, other in (("s", "w"), ("p", "w"), ("w", "k"))]
     consumers, feeders = {links[2].id: answer(links[2], 2, 3, watermark_us=90)}, {links[1].id: answer(links[1], 4, 40, watermark_us=100)}
-    go_on = continuations(specs, links, {"s", "w"}, consumers, feeders, {})["w"]
+    go_on = continuations(Crash(specs, links, {"s", "w"}, consumers, feeders, {}))["w"]
     assert (go_on.begin, go_on.is_exact) == (Begin("window_start", 110), True)
 
 
 def test_a_window_that_had_left_answers_out_goes_on_by_its_watermark_when_a_file_gives_all_again():
     specs, links = chain(FILE, spec("w", WINDOW), SINK)
     consumers = {links[1].id: answer(links[1], 5, 7, watermark_us=90)}
-    go_on = continuations(specs, links, {"s", "w"}, consumers, {}, {}, lacking={"w": 60})["w"]
+    go_on = continuations(Crash(specs, links, {"s", "w"}, consumers, {}, {}, lacking={"w": 60}))["w"]
     assert (go_on.skip_rows, go_on.watermark_us, go_on.begin, go_on.is_exact) == ({}, 89, None, True)
-    assert continuations(specs, links, {"s", "w"}, consumers, {}, {})["w"].skip_rows == {links[1].id: 7}
+    assert continuations(Crash(specs, links, {"s", "w"}, consumers, {}, {}))["w"].skip_rows == {links[1].id: 7}
 
 
 def joined_files(params: object = UnionParams()) -> tuple[dict[str, OperatorSpec], list[LinkSpec]]:
@@ -398,10 +399,10 @@ JOIN = JoinParams("a", "b", KEY, KEY, 0, 0, ())
 @pytest.mark.parametrize("params", [JOIN, WINDOW], ids=["join", "window"])
 def test_a_sink_leaves_out_what_its_file_has_if_all_rows_come_again_in_another_order(params: object):
     specs, links = joined_files(params)
-    found = continuations(specs, links, {*specs}, {}, {}, {}, {"k"})
+    found = continuations(Crash(specs, links, {*specs}, {}, {}, {}, {"k"}))
     assert (found["k"].matches, found["k"].by_word, found["k"].is_exact) == (True, True, True)
     assert all(one.is_exact and not one.rows_out for one in found.values())
-    again = continuations(specs, links, {*specs}, {}, {}, {}, {"k"}, matching={"k"})
+    again = continuations(Crash(specs, links, {*specs}, {}, {}, {}, {"k"}, matching={"k"}))
     assert again["k"].matches, "the rows left out before come once more, too"
 
 
@@ -428,14 +429,16 @@ def test_a_sink_leaves_out_what_its_file_has_if_all_rows_come_again_in_another_o
 )
 def test_a_sink_does_not_compare_rows_that_may_differ(params: object, lost: str, missing: dict[str, int], begun: str, late: str):
     specs, links = joined_files(params)
-    found = continuations(specs, links, set(lost), {}, {}, missing, {*begun}, late={*late})
+    found = continuations(Crash(specs, links, set(lost), {}, {}, missing, {*begun}, late={*late}))
     assert not found["k"].matches
 
 
 def test_a_sink_that_still_compares_rows_cannot_count_them():
     specs, links = chain(SOURCE, FILTER, SINK)
     for matching, is_exact in ((), True), (("k",), False):
-        found = continuations(specs, links, {"f", "k"}, {}, {links[0].id: answer(links[0], 1, 9, made=5)}, {}, {"k"}, matching=matching)
+        found = continuations(
+            Crash(specs, links, {"f", "k"}, {}, {links[0].id: answer(links[0], 1, 9, made=5)}, {}, {"k"}, matching=matching)
+        )
         assert found["f"].is_exact is is_exact
 
 
@@ -469,7 +472,7 @@ def test_a_window_over_files_that_come_again_in_another_order_goes_on_by_its_wat
     """The rows of its open windows come again; a session that is open may have begun long before."""
     specs, links = joined_files(params)
     consumers = {links[-1].id: msgspec.structs.replace(answer(links[-1], 4, 35, watermark_us=40), is_whole=whole)}
-    found = continuations(specs, links, {*"tsjf"}, consumers, {}, {})
+    found = continuations(Crash(specs, links, {*"tsjf"}, consumers, {}, {}))
     if by_watermark:
         assert (found["j"].watermark_us, found["j"].state_until_us, found["j"].is_exact) == (39, None, True)
         assert (found["f"].skip_rows, found["f"].is_exact) == ({}, True)
@@ -483,7 +486,7 @@ def test_a_window_does_not_go_on_by_its_watermark_if_one_consumer_has_had_more_t
     links.append(LinkSpec(link_id("f", "k2", 0), "f", "k2", 0, 1.0, 1.0))
     for other_us, is_exact in ((40, True), (30, False)):
         consumers = {link.id: answer(link, 4, 35, us) for link, us in zip(links[-2:], (40, other_us), strict=True)}
-        assert continuations(specs, links, {*"tsjf"}, consumers, {}, {})["f"].is_exact is is_exact
+        assert continuations(Crash(specs, links, {*"tsjf"}, consumers, {}, {}))["f"].is_exact is is_exact
 
 
 @pytest.mark.parametrize("unable", [(), ("k",)])
@@ -494,7 +497,7 @@ def test_a_sink_counts_the_rows_of_one_input_though_those_of_another_are_new(una
     specs = {one.id: one for one in (SOURCE, window, FILTER, SINK)}
     links = [LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ("sw", "sf", "wk", "fk")]
     feeders = {links[0].id: answer(links[0], 3, 9, taken_us), links[3].id: answer(links[3], 3, 9, 30)}
-    found = continuations(specs, links, {"w", "k"}, {}, feeders, {}, {"k"}, unable=unable)["k"]
+    found = continuations(Crash(specs, links, {"w", "k"}, {}, feeders, {}, {"k"}, unable=unable))["k"]
     assert (found.fresh, found.is_fresh) == ((links[2].id,), False)
     assert (found.is_exact, found.by_word) == (not unable, not unable)
     told = taken_up(found, 1, 0.0, 7, (), 0)

@@ -16,7 +16,7 @@ from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec
 from sbon.schema import ColumnType
-from sbon.supervision.continuation import continuations
+from sbon.supervision.crash_analysis import Crash, continuations
 from sbon.supervision.left_out import Stretch, begin, has_told_all, stretches
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed
@@ -76,14 +76,14 @@ def test_answers_are_left_out_as_far_as_the_lost_state_may_reach(params: object,
 
 def test_what_runs_on_behind_a_lost_window_leaves_out_what_lacks_its_answers():
     specs, links = chain(WINDOW, MapParams(None, None), WindowParams("ts", 20, 20, (), ()))
-    go_on = continuations(specs, links, {"1"}, {links[1].id: told(links[1])}, {links[0].id: told(links[0])}, {})["1"]
+    go_on = continuations(Crash(specs, links, {"1"}, {links[1].id: told(links[1])}, {links[0].id: told(links[0])}, {}))["1"]
     assert (go_on.begin, go_on.begin_behind) == (Begin("window_start", 40), {"3": Begin("window_start", 60)})
     assert (go_on.whole_us, go_on.is_exact) == (60, True)
 
 
 def test_what_is_lost_with_a_window_before_it_leaves_out_what_lacks_its_answers():
     specs, links = chain(WINDOW, WindowParams("ts", 20, 20, (), ()))
-    found = continuations(specs, links, {"1", "2"}, {links[2].id: told(links[2])}, {links[0].id: told(links[0])}, {})
+    found = continuations(Crash(specs, links, {"1", "2"}, {links[2].id: told(links[2])}, {links[0].id: told(links[0])}, {}))
     assert (found["1"].begin, found["2"].begin) == (Begin("window_start", 40), Begin("window_start", 60))
     assert all(one.is_exact and not one.begin_behind for one in found.values())
 
@@ -102,7 +102,7 @@ def test_answers_that_consumers_tell_of_are_left_out_by_their_watermark_and_othe
     specs, links = chain(params)
     feeders = {links[0].id: told(links[0])}
     for answer, us in ((told(links[1]), begins_us), (told(links[1], is_whole=False), {40: 60}.get(begins_us, begins_us))):
-        go_on = continuations(specs, links, {"1"}, {links[1].id: answer}, feeders, {})["1"]
+        go_on = continuations(Crash(specs, links, {"1"}, {links[1].id: answer}, feeders, {}))["1"]
         assert go_on.begin is not None
         assert (go_on.begin.us, go_on.is_exact) == (us, True)
 
@@ -110,7 +110,7 @@ def test_answers_that_consumers_tell_of_are_left_out_by_their_watermark_and_othe
 def test_an_agent_of_an_earlier_release_does_not_say_what_it_has_sent():
     specs, links = chain(WINDOW)
     feeders, consumers = {links[0].id: Renewed(links[0], 3, 9, 30)}, {links[1].id: told(links[1], is_whole=False)}
-    go_on = continuations(specs, links, {"1"}, consumers, feeders, {})["1"]
+    go_on = continuations(Crash(specs, links, {"1"}, consumers, feeders, {}))["1"]
     assert (go_on.begin, go_on.is_exact) == (Begin("window_start", 40), False)
 
 
@@ -119,7 +119,7 @@ def test_a_sink_that_is_lost_with_the_window_before_it_skips_nothing(between: tu
     """The answers that it had written all begin before those that are to come."""
     specs, links = chain(WINDOW, *between)
     lost = {*specs} - {"0"}
-    found = continuations(specs, links, lost, {}, {links[0].id: told(links[0])}, {}, begun_at=(links[-1].target,))
+    found = continuations(Crash(specs, links, lost, {}, {links[0].id: told(links[0])}, {}, begun_at=(links[-1].target,)))
     assert found["1"].begin == Begin("window_start", 60)
     assert (found[links[-1].target].fresh, found[links[-1].target].is_fresh) == ((links[-1].id,), True)
     assert all(one.is_exact for one in found.values())
@@ -129,7 +129,7 @@ def test_a_sink_that_is_lost_with_the_window_before_it_skips_nothing(between: tu
 def test_a_sink_skips_rows_if_all_come_again(connector: str):
     specs, links = chain(WINDOW)
     specs["0"] = OperatorSpec("0", SourceParams("s", connector, (), (), None), (), None, None, "")
-    found = continuations(specs, links, {*specs}, {}, {}, {}, begun_at=("2",))
+    found = continuations(Crash(specs, links, {*specs}, {}, {}, {}, begun_at=("2",)))
     assert found["2"].fresh == ()
 
 

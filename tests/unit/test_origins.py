@@ -23,7 +23,7 @@ from sbon.query.params.rowwise import FunctionParams, MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams
 from sbon.query.plan import Begin, LinkSpec, OperatorSpec, Part
-from sbon.supervision.continuation import continuations
+from sbon.supervision.crash_analysis import Crash, continuations
 from sbon.wire.deployment import End, Instantiate, LeaveOut, Renewed, User
 from sbon.wire.messages import protocol_of
 from sbon.wire.migration import Prepare
@@ -145,7 +145,7 @@ def given(made: int | None, one: LinkSpec = IN[0]) -> Renewed:
 def test_a_lost_operator_with_several_inputs_skips_of_each_what_its_consumer_has_taken() -> None:
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
-    found = continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {})["u"]
+    found = continuations(Crash(UNION, [*IN, OUT], {"u"}, consumers, feeders, {}))["u"]
     assert dict(found.skips) == {OUT.id: (5, 7)}, "5 rows of a, 7 of b"
     assert dict(found.made) == {IN[0].id: (10,), IN[1].id: (25,)}
     assert (found.rows_out, found.is_exact, sum(found.lost_rows.values())) == (35, True, 0)
@@ -157,7 +157,7 @@ def test_if_the_origin_is_not_known_so_many_rows_are_skipped_as_were_taken(origi
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=origins)}
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
     for params in (MapParams(None, None), FunctionParams("f", "1", (), (), (), None)):
-        found = continuations(UNION | {"u": spec("u", params)}, [*IN, OUT], {"u"}, consumers, feeders, {})["u"]
+        found = continuations(Crash(UNION | {"u": spec("u", params)}, [*IN, OUT], {"u"}, consumers, feeders, {}))["u"]
         assert (dict(found.skip_rows), dict(found.skips), found.is_exact) == ({OUT.id: 12}, {}, False)
         assert found.state_until_us is None
 
@@ -165,7 +165,7 @@ def test_if_the_origin_is_not_known_so_many_rows_are_skipped_as_were_taken(origi
 def test_if_the_rows_made_of_an_input_are_not_known_it_goes_on_where_the_consumer_is() -> None:
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     feeders = {IN[0].id: given(None), IN[1].id: msgspec.structs.replace(given(25, IN[1]))}
-    found = continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {})["u"]
+    found = continuations(Crash(UNION, [*IN, OUT], {"u"}, consumers, feeders, {}))["u"]
     assert (dict(found.made), dict(found.skips)) == ({IN[0].id: (17,), IN[1].id: (25,)}, {OUT.id: (5, 0)})
     assert not found.is_exact
 
@@ -174,7 +174,7 @@ def test_rows_that_are_gone_are_counted_by_input() -> None:
     """Three rows of b were on a lost disk. That the consumer has more rows of a does not make up for them."""
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     feeders = {IN[0].id: given(20), IN[1].id: given(25, IN[1])}
-    found = continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {})["u"]
+    found = continuations(Crash(UNION, [*IN, OUT], {"u"}, consumers, feeders, {}))["u"]
     assert (dict(found.lost_rows), dict(found.skips), found.is_exact) == ({OUT.id: 3}, {OUT.id: (5, 0)}, False)
 
 
@@ -182,15 +182,15 @@ def test_after_a_loss_the_count_is_a_rough_one() -> None:
     """It is unknown which input the lost rows came from."""
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
-    assert not continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {OUT.id: 4})["u"].is_exact
+    assert not continuations(Crash(UNION, [*IN, OUT], {"u"}, consumers, feeders, {OUT.id: 4}))["u"].is_exact
 
 
 def test_a_lost_sink_behind_it_finds_its_rows_by_origin_or_makes_the_count_a_rough_one() -> None:
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
-    found = continuations(UNION, [*IN, OUT], {"u", "k"}, {}, feeders, {}, {"k"})
+    found = continuations(Crash(UNION, [*IN, OUT], {"u", "k"}, {}, feeders, {}, {"k"}))
     assert (found["u"].is_exact, found["k"].is_exact, found["k"].by_word) == (True, True, True)
     assert found["u"].given(OUT) == (25, 10)
-    found = continuations(UNION, [*IN, OUT], {"u", "k"}, {}, feeders, {})
+    found = continuations(Crash(UNION, [*IN, OUT], {"u", "k"}, {}, feeders, {}))
     assert (found["u"].is_exact, found["k"].is_exact) == (False, False)
 
 
@@ -198,14 +198,14 @@ def test_beside_a_lost_consumer_a_file_is_not_worked_through_once_more() -> None
     """Nobody would skip the rows that the lost consumer has passed on."""
     specs = UNION | {name: spec(name, SourceParams(name, "file", (), (), None)) for name in "ab"}
     feeders = {IN[0].id: given(10)}
-    found = continuations(specs, [*IN, OUT], {"a", "u", "k"}, {}, feeders, {})["u"]
+    found = continuations(Crash(specs, [*IN, OUT], {"a", "u", "k"}, {}, feeders, {}))["u"]
     assert (dict(found.made), found.is_exact) == ({}, False)
-    found = continuations(specs, [*IN, OUT], {"a", "u", "k"}, {}, feeders, {}, {"k"})["u"]
+    found = continuations(Crash(specs, [*IN, OUT], {"a", "u", "k"}, {}, feeders, {}, {"k"}))["u"]
     assert (dict(found.made), found.is_exact) == ({IN[0].id: (10,), IN[1].id: (0,)}, True), "the sink finds its rows by origin"
     other = link("u", "l")
     consumers = {other.id: Renewed(other, 9, 47, 0, origins=(30, 17))}
     found = continuations(
-        specs | {"l": spec("l", SinkParams("l", "file", ()))}, [*IN, OUT, other], {"a", "u", "k"}, consumers, feeders, {}
+        Crash(specs | {"l": spec("l", SinkParams("l", "file", ()))}, [*IN, OUT, other], {"a", "u", "k"}, consumers, feeders, {})
     )["u"]
     assert (dict(found.made), found.is_exact) == ({IN[0].id: (10,), IN[1].id: (30,)}, False)
 
@@ -219,7 +219,7 @@ def test_an_exchange_counts_each_part_of_each_input() -> None:
         name: msgspec.structs.replace(one, behind=behind) for (name, one), behind in zip(feeders.items(), ((5, 0), (7, 5)), strict=True)
     }
     feeders[IN[0].id] = msgspec.structs.replace(feeders[IN[0].id], made=5)
-    found = continuations(specs, [*IN, *outs], {"u"}, consumers, feeders, {})["u"]
+    found = continuations(Crash(specs, [*IN, *outs], {"u"}, consumers, feeders, {}))["u"]
     assert dict(found.skips) == {outs[0].id: (1, 0), outs[1].id: (4, 0)}
     assert (found.is_exact, found.rows_out) == (True, 17)
 
@@ -228,11 +228,11 @@ def test_files_that_are_read_again_are_worked_through_once_more_without_the_rows
     specs = UNION | {name: spec(name, SourceParams(name, "file", (), (), None)) for name in "ab"}
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     lost, one = {"a", "b", "u"}, {"a", "u"}
-    found = continuations(specs, [*IN, OUT], lost, consumers, {}, {})["u"]
+    found = continuations(Crash(specs, [*IN, OUT], lost, consumers, {}, {}))["u"]
     assert (dict(found.skips), found.is_exact) == ({OUT.id: (30, 17)}, True)
-    found = continuations(specs, [*IN, OUT], one, consumers, {IN[0].id: given(10)}, {})["u"]
+    found = continuations(Crash(specs, [*IN, OUT], one, consumers, {IN[0].id: given(10)}, {}))["u"]
     assert (dict(found.skips), found.is_exact) == ({OUT.id: (30, 7)}, True)
-    found = continuations(specs, [*IN, OUT], {"u"}, consumers, {IN[0].id: given(10)}, {}, absent_files={"a"})["u"]
+    found = continuations(Crash(specs, [*IN, OUT], {"u"}, consumers, {IN[0].id: given(10)}, {}, absent_files={"a"}))["u"]
     assert (dict(found.skips), found.is_exact) == ({OUT.id: (30, 7)}, True)
 
 
@@ -275,12 +275,12 @@ def test_a_file_does_not_give_again_what_a_link_has_lost_before() -> None:
     """The skipped rows would include the lost ones."""
     specs = UNION | {name: spec(name, SourceParams(name, "file", (), (), None)) for name in "ab"}
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
-    found = continuations(specs, [*IN, OUT], {"a", "u"}, consumers, {IN[0].id: given(10)}, {IN[1].id: 4})["u"]
+    found = continuations(Crash(specs, [*IN, OUT], {"a", "u"}, consumers, {IN[0].id: given(10)}, {IN[1].id: 4}))["u"]
     assert (dict(found.made), found.is_exact) == ({IN[0].id: (10,), IN[1].id: (30,)}, False)
 
 
 def test_rows_that_were_counted_as_lost_are_not_counted_again() -> None:
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
     feeders = {IN[0].id: given(20), IN[1].id: given(25, IN[1])}
-    found = continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {OUT.id: 2})["u"]
+    found = continuations(Crash(UNION, [*IN, OUT], {"u"}, consumers, feeders, {OUT.id: 2}))["u"]
     assert dict(found.lost_rows) == {OUT.id: 1}

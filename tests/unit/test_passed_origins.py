@@ -24,7 +24,8 @@ from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams
 from sbon.query.params.windowed import SessionParams
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.supervision.continuation import Continuation, continuations
+from sbon.supervision.continuation import Continuation
+from sbon.supervision.crash_analysis import Crash, continuations
 from sbon.wire.deployment import Renewed
 
 CONFIG = LinkConfig()
@@ -126,7 +127,7 @@ def given(one: LinkSpec, made: int, behind: tuple[int, ...] = (), **more: Any) -
 def go_on(
     lost: str, consumers: Mapping[str, Renewed], feeders: Sequence[Renewed], specs: Mapping[str, OperatorSpec] = SPECS, **more: Any
 ) -> dict[str, Continuation]:
-    return continuations(specs, CHAIN, set(lost), consumers, {one.link.id: one for one in feeders}, {}, **more)
+    return continuations(Crash(specs, CHAIN, set(lost), consumers, {one.link.id: one for one in feeders}, {}, **more))
 
 
 def test_a_union_lost_with_the_two_operators_behind_it_loses_and_repeats_nothing() -> None:

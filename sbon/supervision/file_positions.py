@@ -2,7 +2,7 @@
 
 A position says how many rows the source had given, and how many rows the operators without state behind it had made of exactly these. It is
 used if it covers everything that is lost behind the source, down to living consumers, or to a sink that counts the rows in its own file.
-Otherwise the file is read from the first row (`sbon.supervision.once_more`), which also restores the state of operators that have one.
+Otherwise the file is read from the first row (`sbon.supervision.replayed_inputs`), which also restores the states of operators.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,8 +11,8 @@ from sbon.links.link_names import first_name
 from sbon.query.params.source import SinkParams
 from sbon.query.params.streams import DEALING
 from sbon.query.plan import LinkSpec, MissRule
-from sbon.supervision.once_more import reads_again
 from sbon.supervision.recovery_picture import Picture
+from sbon.supervision.replayed_inputs import reads_again
 from sbon.supervision.rows_made import ROW_BY_ROW, Made
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import Renewed

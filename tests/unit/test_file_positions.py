@@ -6,7 +6,7 @@ import pytest
 from sbon.query.params.ordered import OrderColumn, TopParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.supervision.midst import may_begin
+from sbon.supervision.file_positions import may_begin
 from sbon.supervision.recovery_attempt import Attempt
 from sbon.supervision.recovery_picture import Picture
 from sbon.supervision.rows_made import Made
