@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import sbon_agent.connectors.file_blocks as file_blocks
-import sbon_agent.connectors.file_sink as file_sink
+import sbon_agent.connectors.parquet_parts as parquet_parts
 from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
@@ -291,7 +291,7 @@ def test_parquet_parts_are_whole_after_every_write(tmp_path: Path):
 
 
 def test_a_part_takes_the_whole_batch_that_fills_it_unless_its_rows_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_sink, "PART_ROWS", 4)
+    monkeypatch.setattr(parquet_parts, "PART_ROWS", 4)
     for options, expected in (({}, [[3], [6], [6, 3]]), ({"rows_per_file": 7}, [[3], [6], [7, 2]])):
         folder = tmp_path / f"out{len(options)}.parquet"
         out = sink("file", READINGS, context(tmp_path), path=folder.name, **options)

@@ -22,9 +22,10 @@ from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.reach import Reach
 from sbon.schema import ColumnType, Field
 from sbon_agent.connectors import origin_log
-from sbon_agent.connectors.file_sink import LineSink, ParquetSink
+from sbon_agent.connectors.line_file import LineSink
 from sbon_agent.connectors.opening import Folder
 from sbon_agent.connectors.origin_log import OriginLog, noted
+from sbon_agent.connectors.parquet_parts import ParquetSink
 
 SCHEMA = (Field("v", ColumnType.INT),)
 FIRST, SECOND = (7, 1), (7, 2)

@@ -37,7 +37,7 @@ from sbon.reach import Reach
 from sbon.schema import ColumnType, Field
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import End, LeaveOut, Refeed, Renew, Renewed, TakenUp, User
-from sbon_agent.connectors.file_sink import LineSink, whole_rows
+from sbon_agent.connectors.line_file import LineSink, whole_rows
 from sbon_agent.engine.building import build
 
 LINK = LinkSpec(link_id("q.1", "q.2", 0), "q.1", "q.2", 0, 1.0, 1.0)

@@ -21,8 +21,9 @@ from sbon.query.plan import OperatorSpec
 from sbon.reach import Reach
 from sbon.schema import ColumnType, Field
 from sbon.wire.deployment import TakenUp
-from sbon_agent.connectors import file_sink
-from sbon_agent.connectors.file_sink import LineSink, ParquetSink
+from sbon_agent.connectors import line_file, parquet_parts
+from sbon_agent.connectors.line_file import LineSink
+from sbon_agent.connectors.parquet_parts import ParquetSink
 
 SCHEMA = (Field("v", ColumnType.INT), Field("t", ColumnType.TEXT))
 KINDS = ["csv", "ndjson", "parquet"]
@@ -132,7 +133,8 @@ def test_rows_of_a_failed_write_come_once_more(tmp_path: Path, kind: str, monkey
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_with_too_many_rows_is_not_compared(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     again, begun_at = again_after(tmp_path, kind, (1, "a"), (2, "b"), (3, "c"))
-    monkeypatch.setattr(file_sink, "ROWS_MAX", 2)
+    for module in (line_file, parquet_parts):
+        monkeypatch.setattr(module, "ROWS_MAX", 2)
     assert not again.match_rows()
     assert again.begun_at == begun_at
 
