@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from sbon.delivery.telling import Telling
+from sbon.delivery.sender_notices import Telling
 from sbon.rearranging.leaving import Leaving
 from sbon.rearranging.multicasting import Multicasting
 from sbon.rearranging.rebalancing import Rebalancing

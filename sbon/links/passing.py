@@ -19,13 +19,13 @@ class Ask(msgspec.Struct, frozen=True):
     link: LinkId
 
 
-class Told(msgspec.Struct, frozen=True):
-    """The receiver of a link knows who gives on it."""
+class Noted(msgspec.Struct, frozen=True):
+    """The receiver of a link has noted who gives on it."""
 
     link: LinkId
 
 
-Action = Ask | Told
+Action = Ask | Noted
 
 
 class _Word(msgspec.Struct):
@@ -65,7 +65,7 @@ class Passing:
             word.asked, word.tries = word.turn, 0
             return [Ask(link)]
         del self._words[link]
-        return [Told(link)]
+        return [Noted(link)]
 
     def refused(self, link: LinkId, now: float) -> list[Action]:
         """Records that the receiver has not answered, or has refused for now."""

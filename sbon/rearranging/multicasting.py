@@ -13,7 +13,7 @@ another host gets its machine when it is first tended.
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sbon.delivery.telling import Telling, settled
+from sbon.delivery.sender_notices import Telling, settled
 from sbon.errors import MigrationError
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance

@@ -45,7 +45,7 @@ class Run(Case):
         waiting = [agent.queries.resuming.find(name) for _, agent in self.agents()]
         return None if any(kept is not None and not kept.finished for kept in waiting) else self.finished.get(name)
 
-    def is_anew(self, name: str) -> bool:
+    def is_submitted_again(self, name: str) -> bool:
         """Tells whether the home of a query has restarted and begun it again, because no agent had its record. Its sink then adds rows to
         the file."""
         record = self.record_of(name)

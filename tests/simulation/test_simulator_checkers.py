@@ -55,7 +55,7 @@ class Agents:
     def agents(self) -> Any:
         return enumerate(self.made)
 
-    def is_anew(self, name: str) -> bool:
+    def is_submitted_again(self, name: str) -> bool:
         return False
 
     def record_of(self, name: str) -> Any:

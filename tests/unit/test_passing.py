@@ -5,7 +5,7 @@ import random
 import pytest
 
 from sbon.errors import LocalProtocolError
-from sbon.links.passing import Ask, Passing, Told
+from sbon.links.passing import Ask, Noted, Passing
 
 
 def asked(turn: int = 1) -> Passing:
@@ -24,7 +24,7 @@ def test_receiver_that_answers_is_told_and_not_asked_again():
     machine = asked()
     assert (machine.is_telling("a"), machine.is_telling("b"), machine.next_wake()) == (True, False, None)
 
-    assert machine.answered("a") == [Told("a")]
+    assert machine.answered("a") == [Noted("a")]
     assert not machine.is_telling("a")
     assert machine.wake(100.0) == []
     assert machine.passed("a", 2) == [Ask("a")]
@@ -35,7 +35,7 @@ def test_end_that_passes_again_meanwhile_waits_for_the_answer_and_is_told_at_onc
     assert machine.passed("a", 2) == []
 
     assert machine.answered("a") == [Ask("a")]
-    assert machine.answered("a") == [Told("a")]
+    assert machine.answered("a") == [Noted("a")]
 
 
 def test_receiver_that_refuses_is_asked_after_pauses_that_double():
@@ -61,7 +61,7 @@ def test_end_that_passes_during_a_pause_is_told_after_it():
     assert machine.passed("a", 2) == []
 
     assert machine.wake(10.5) == [Ask("a")]
-    assert machine.answered("a") == [Told("a")], "the later turn was asked for"
+    assert machine.answered("a") == [Noted("a")], "the later turn was asked for"
 
 
 def test_end_that_is_gone_is_told_no_more():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sbon.delivery.telling import Telling
+from sbon.delivery.sender_notices import Telling
 from sbon.errors import LinkError, LocalProtocolError
 from sbon.execution.ends import Output
 from sbon.execution.life import State

@@ -86,7 +86,7 @@ class Crashes(Checker):
     def end(self) -> str:
         """Returns the first harmed query that lacks rows without a reason, or has unexpected rows."""
         for asked, record in self._harmed():
-            if self.run.is_anew(asked.name):
+            if self.run.is_submitted_again(asked.name):
                 continue
             query, expected = asked.query, self.run.reference.rows[asked.name]
             found = asked.rows(self.run.world.data_dir_of(asked.sink))

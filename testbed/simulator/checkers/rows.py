@@ -29,7 +29,7 @@ class Rows(Checker):
     def end(self) -> str:
         """Returns the first difference of a query that lost nothing."""
         for asked in self.run.reference.queries:
-            if asked.name in self.run.harmed or self.run.is_anew(asked.name):
+            if asked.name in self.run.harmed or self.run.is_submitted_again(asked.name):
                 continue
             found = asked.rows(self.run.world.data_dir_of(asked.sink))
             expected = self.run.reference.rows[asked.name]

@@ -78,7 +78,7 @@ class Tcp(Checker):
         return one.collector is None or one.collector.is_quiet
 
     def _problem(self, one: TcpTraffic) -> str:
-        if self.run.is_anew(one.asked.name):
+        if self.run.is_submitted_again(one.asked.name):
             return ""
         with run_directory(memory_folder()) as folder:
             found, (expected, problem) = one.found(folder), self._expected(one, folder / "one")

@@ -16,7 +16,7 @@ from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.operators import Operators
 from sbon.links.ends import pause_s
-from sbon.links.passing import Action, Passing, Told
+from sbon.links.passing import Action, Noted, Passing
 from sbon.peers.directory import Directory, Done
 from sbon.ports import Clock
 from sbon.shell import Shell
@@ -58,7 +58,7 @@ class Telling:
 
     def _perform(self, action: Action) -> None:
         found = self._flow.ends.gives(action.link)
-        if isinstance(action, Told):
+        if isinstance(action, Noted):
             if found is not None:
                 found[1].told = True
             self._told.pop(action.link)()
