@@ -94,6 +94,17 @@ class Turns(Silent):
                 found[k] = float(log_tail(rates, costs, width_s, begun[busy], self.setting.bound_s).max())
             return found[k]
 
+        def carries(k: int) -> bool:
+            """Tells whether k instances keep the bound once nothing waits, and all open windows have been dealt in turn."""
+            costs = np.array(
+                [
+                    one.row_s + (one.window_s * come[-1] + one.pair_s * come_pairs[-1]) / k + (one.opening_s if opening else 0.0)
+                    for one, opening in zip(law.kinds, self.setting.opens, strict=True)
+                ]
+            )
+            later, steady = np.repeat(rates[:, -1:], INTERVALS, axis=1), np.repeat(costs[:, None, None], INTERVALS, axis=2)
+            return float(log_tail(later, steady, width_s, np.zeros(1), self.setting.bound_s).max()) <= limit
+
         k = min(self.k, self.setting.instances)
         if worst(k) <= limit:
             while k > 1 and worst(k - 1) <= limit:
@@ -103,9 +114,10 @@ class Turns(Silent):
             k += 1
         if worst(k) <= limit:
             return k
-        # No number keeps the bound, because of windows that are open already: use more instances only if that helps.
-        best = min(worst(one) for one in range(1, self.setting.instances + 1))
-        return next(one for one in range(1, self.setting.instances + 1) if worst(one) <= best + NO_HELP)
+        # No number keeps the bound, because of windows that are open already: use more instances only if that helps, now or later.
+        numbers = range(1, self.setting.instances + 1)
+        best = min(worst(one) for one in numbers)
+        return next((one for one in numbers if worst(one) <= best + NO_HELP and carries(one)), numbers[-1])
 
     def _held(self, now: float, width_s: float) -> tuple[FloatArray, FloatArray]:
         """Returns the marks and numbers of the open windows that close in each coming interval, by instance; (instances, intervals)."""

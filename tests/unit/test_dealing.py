@@ -324,6 +324,22 @@ def test_turns_opens_no_instance_where_that_helps_nothing():
     assert dealer.deal(1.0, 11.0) == 0
 
 
+@pytest.mark.parametrize(("cost_s", "expected"), [(0.0001, 1), (0.0014, 2), (0.0026, 3), (0.1, 3)])
+def test_turns_deals_to_as_many_as_carry_the_rows_even_if_no_number_keeps_the_bound_now(cost_s, expected):
+    """The work that waits at the first instance exceeds the bound, and 100 rows a second cost `cost_s` for each of ten windows."""
+    law = OverlapLaw((RowLaw(window_s=cost_s), RowLaw()), (False, False))
+    told = setting(5.0, 3, law=law, counted=(False, False), opens=(False, True))
+    records = InstanceRecords(told)
+    dealer = Turns(told, records, Course(told, intervals=25))
+    for at in range(2_000):
+        dealer.arrived(at / 100, at % 100 == 0)
+    records.of[0].opened(Window(15.0, 25.0, 0))
+    records.of[0].busy_until_s = 70.0
+    dealer.deal(20.0, 30.0)
+
+    assert dealer.k == expected
+
+
 def test_last_prefers_the_open_instance_that_closes_last():
     told = setting(20.0, 3)
     records = InstanceRecords(told)
