@@ -10,6 +10,7 @@ E(s) = s, and the formula is the cumulative excess. Time is divided by intervals
 """
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -95,7 +96,13 @@ class _Weighted(NamedTuple):
         ----------
         of_rows : (rows, ...)
         """
-        found: FloatArray = np.add.reduceat(of_rows, self.first, axis=0)
+        count = len(of_rows)
+        if len(self.first) == count:
+            return of_rows
+        # Several times as fast as `np.add.reduceat` along the first axis.
+        found = np.empty((len(self.first), *of_rows.shape[1:]))
+        for number, (begin, end) in enumerate(itertools.pairwise((*self.first.tolist(), count))):
+            found[number] = of_rows[begin:end].sum(axis=0)
         return found
 
 
@@ -489,10 +496,10 @@ def _first_idle(left: FloatArray, right: FloatArray, could: FloatArray, here: In
     here : (ends,), index of the first instant that counts
     """
     waiting = right - could - np.minimum.accumulate(left - could, axis=2)
-    adding, passing = left[:, :, 1:] - right[:, :, :-1], np.diff(could)
     at_once = np.take_along_axis(waiting, np.broadcast_to(here[:, None], (*left.shape[:2], 1)), axis=2)[:, :, 0] <= TINY_S
     if at_once.all():
         return np.broadcast_to(could[here], at_once.shape)
+    adding, passing = left[:, :, 1:] - right[:, :, :-1], np.diff(could)
     places = np.arange(len(could))
     is_over = (waiting[:, :, :-1] + adding <= passing) & (places[:-1] >= here[:, None])
     one = is_over.argmax(axis=2) if len(passing) else np.zeros(left.shape[:2], dtype=np.int64)
