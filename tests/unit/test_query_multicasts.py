@@ -2,8 +2,14 @@
 
 import pytest
 
+from sbon.query.params.rowwise import MapParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
+from sbon.supervision.deployment import Deployed
 from sbon.supervision.multicasts import MISSED_MAX, QueryMulticasts
+from sbon.supervision.record import QueryRecord
 from sbon.wire.reports import OperatorReport
+
+QUERY = "ams.0000001.01"
 
 
 def report(operator: str, *multicasts: tuple[str, str, int], links: tuple[tuple[str, float], ...] = ()) -> OperatorReport:
@@ -60,3 +66,18 @@ def test_queries_that_share_a_multicast_share_what_feeds_it(known):
     multicasts, _ = known
     reports = {"q.1": report("q.1", links=(("q.1>m:0", 80.0), ("q.1>x:0", 5.0))), "m": report("m", links=(("m>m2:0", 30.0),))}
     assert list(multicasts.feeding(reports)) == [("q.1", "m", 40.0), ("m", "m2", 30.0)]
+
+
+def test_a_link_of_a_multicast_that_is_missing_on_its_host_is_not_fed_though_the_feeder_lists_it() -> None:
+    """A feeder that has sent everything does not notice that its multicast is gone."""
+    source, target, cast = f"{QUERY}.0", f"{QUERY}.1", f"{QUERY}.0~0123456789"
+    link = LinkSpec("a>b:0", source, target, 0, 1.0, 1.0)
+    specs = tuple(OperatorSpec(name, MapParams(None, None), (), None, None, "") for name in (source, target))
+    record = QueryRecord(Plan(QUERY, "k", "", specs, (link,)), Deployed(specs, (link,), {source: "fra", target: "osl"}), "ams", 0.0)
+    record.reported(OperatorReport(source, "finished", "fra", multicasts=((cast, "rio", 1),)))
+    record.reported(OperatorReport(target, "running", "osl"))
+    record.reported(OperatorReport(cast, "running", "rio", links=((link.id, 0, 0, 0.0, 0.0),)))
+    assert record.unfed_links() == []
+    for _ in range(MISSED_MAX + 1):
+        record.reported(OperatorReport(cast, "missing", "rio"))
+    assert record.unfed_links() == [link]
