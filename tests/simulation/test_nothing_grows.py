@@ -21,7 +21,7 @@ QUERIES = (
 REMEMBERED = (
     "gossip", "measuring.migrations", "migrations._epochs", "ends._gone", "remembering._knowledge", "register.ended", "polling._asked",
     "cost_store._use", "cost_store.nodes._told", "cost_store.statistics", "cost_store.waits", "cost_store._latencies_ms",
-    "owners._heard", "promises._given", "promises._over", "former._of", "_owned._anew", "register._anew",
+    "owners._heard", "promises._given", "promises._over", "former_versions._of", "_owned._anew", "register._anew",
     "catalog._entries", "catalog._sizes",
     "authority._reported_at_s",  # former owners that do not know of their successors yet
 )  # fmt: skip
