@@ -4,6 +4,7 @@ import http.server
 import json
 import queue
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,13 @@ class Got(NamedTuple):
     body: bytes
 
 
+class _Listener(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of a client that leaves, or refuses the certificate; other errors are errors of the test."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 class Server:
     """Gives the prepared answers in turn, then 200 to POST and `page` to GET. None: closes without an answer; "silent": never answers."""
 
@@ -36,9 +44,9 @@ class Server:
         for answer in answers:
             self._answers.put(answer)
         self._end = threading.Event()
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self._server = _Listener(("127.0.0.1", 0), self._handler())
+        if tls is not None:  # the handshake is part of a handler's first read: a client that is silent holds up nobody else
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
