@@ -662,13 +662,19 @@ def test_what_runs_on_behind_a_lost_window_is_told_what_to_leave_out_before_the_
     assert make.step.message.spec.begin == FirstAnswers("window_start", 60)
 
 
-def test_the_feeder_of_a_lost_state_that_has_given_the_link_up_begins_it_again_and_says_how_far_it_is():
+def asking_a_feeder_that_has_given_up() -> tuple[Recovery, Ask]:
+    """Returns a recovery that asks the feeder of a lost window, and the question. The feeder has given its link to the window up."""
     recovery = machine()
     given_up = msgspec.structs.replace(windows_in_a_row(), given_up=frozenset({link_id(SOURCE, MAP, 0)}))
     recovery.look(given_up, 10.0)
     [consumer] = asked(recovery.placed(1, {MAP: "rio"}, 10.1), Renew)
     told = renewed(consumer, 4, 35, watermark_us=40, is_whole=True)
     [feeder] = asked(recovery.answered(consumer.step, told, 10.1), Renew)
+    return recovery, feeder
+
+
+def test_the_feeder_of_a_lost_state_that_has_given_the_link_up_begins_it_again_and_says_how_far_it_is():
+    recovery, feeder = asking_a_feeder_that_has_given_up()
     assert isinstance(feeder.step.message, Renew)
     assert feeder.step.message.begins is True
     lose, *_ = recovery.answered(feeder.step, renewed(feeder, 1, 0, watermark_us=55, sent_us=55), 10.2)
@@ -677,12 +683,7 @@ def test_the_feeder_of_a_lost_state_that_has_given_the_link_up_begins_it_again_a
 
 
 def test_a_link_that_its_feeder_cannot_begin_again_is_replaced_later():
-    recovery = machine()
-    given_up = msgspec.structs.replace(windows_in_a_row(), given_up=frozenset({link_id(SOURCE, MAP, 0)}))
-    recovery.look(given_up, 10.0)
-    [consumer] = asked(recovery.placed(1, {MAP: "rio"}, 10.1), Renew)
-    told = renewed(consumer, 4, 35, watermark_us=40, is_whole=True)
-    [feeder] = asked(recovery.answered(consumer.step, told, 10.1), Renew)
+    recovery, feeder = asking_a_feeder_that_has_given_up()
     assert not recovery.answered(feeder.step, LocalProtocolError("it is about to move"), 10.2)
     [place] = recovery.wake(20.0)
     assert isinstance(place, Place)
@@ -694,7 +695,7 @@ def test_a_link_that_its_feeder_cannot_begin_again_is_replaced_later():
 
 
 def test_an_operator_whose_feeders_have_all_gone_meanwhile_waits_for_one():
-    """What it makes of nothing is worth nothing, and only a feeder can say how far it was."""
+    """Only a feeder can say how far the lost operator was."""
     recovery = machine()
     recovery.look(windows_in_a_row(), 10.0)
     [consumer] = asked(recovery.placed(1, {MAP: "rio"}, 10.1), Renew)
