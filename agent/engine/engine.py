@@ -73,9 +73,15 @@ class BuiltInEngine:
             if isinstance(result, BaseException):
                 made(result)
             elif (work := opening(instance, taken_up)) is not None:
-                self._host.execute_apart(work, opened, OPEN_S_MAX)
+                self._lives.when_closed(instance.id, lambda: open_with(work))
             else:
                 made(None)
+
+        def open_with(work: Callable[[], None]) -> None:
+            if instance.state is State.GONE:
+                made(None)
+            else:
+                self._host.execute_apart(work, opened, OPEN_S_MAX)
 
         def opened(result: object) -> None:
             if isinstance(result, TimeoutError):

@@ -49,6 +49,10 @@ class Lives:
         """Callbacks to call when an operator rests."""
         self._afterwards: dict[Instance, list[Do]] = {}
         """Actions to carry out when the thread that runs an operator is done."""
+        self._closing: dict[OperatorId, Instance] = {}
+        """The latest copy of a sink that has ended and may still be writing or closing its file."""
+        self._openings: dict[OperatorId, Callable[[], None]] = {}
+        """Calls to make when that copy has closed its file."""
 
     def on(self, instance: Instance, event: Event, reason: str = "") -> None:
         """Reports an event to the life of an operator, and carries out the resulting actions.
@@ -68,6 +72,23 @@ class Lives:
             self.on(instance, Event.REST)
         else:
             self._host.call_soon(lambda: done(False))
+
+    def when_closed(self, operator: OperatorId, then: Callable[[], None]) -> None:
+        """Calls `then` once the earlier copy of a sink has closed its file; at once if there is none. If another call waits already for
+        that, it is made now: its copy has ended, too."""
+        if operator not in self._closing:
+            then()
+            return
+        earlier = self._openings.pop(operator, None)
+        self._openings[operator] = then
+        if earlier is not None:
+            earlier()
+
+    def _closed(self, instance: Instance) -> None:
+        if self._closing.get(instance.id) is instance:
+            del self._closing[instance.id]
+            if (then := self._openings.pop(instance.id, None)) is not None:
+                then()
 
     def fail(self, instance: Instance, reason: str) -> None:
         """Fails an operator; its input stays unacknowledged."""
@@ -90,6 +111,8 @@ class Lives:
                 self._put_in_place(instance)
             case Do.LET_GO | Do.ABANDON | Do.FREE:
                 self._stop(instance)
+                if instance.sink is not None and what is not Do.FREE:
+                    self._closing[instance.id] = instance
                 if instance.task is not None:
                     self._afterwards.setdefault(instance, []).append(what)
                 elif what is Do.FREE:
@@ -98,6 +121,7 @@ class Lives:
                     self.let_go(instance, abandon=what is Do.ABANDON)
             case Do.LET_GO_LATER:
                 self._stop(instance)  # `_put_in_place` lets go
+                self._closing[instance.id] = instance
             case Do.TELL_FINISHED:
                 self._finished(instance)
             case Do.TELL_FAILED:
@@ -153,7 +177,7 @@ class Lives:
             instance.source.stop()
         if instance.sink is not None:
             close = getattr(instance.sink, "abandon", instance.sink.close) if abandon else instance.sink.close
-            self._host.execute(close, _ignored, rows=0)
+            self._host.execute(close, lambda result: self._closed(instance), rows=0)
 
     def _free_state(self, instance: Instance) -> None:
         """Frees an operator's state on an executor thread, because a large state takes long."""

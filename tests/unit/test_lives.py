@@ -197,6 +197,28 @@ def test_files_are_closed_when_the_thread_that_has_the_operator_is_done():
     assert sink.calls == ["close"]
 
 
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_sink_that_is_made_again_opens_its_file_when_its_former_copy_has_closed_it(is_busy: bool):
+    sink, opened = Sink(), []
+    world = World(sink=sink)
+    world.instance.task = task = SimpleNamespace() if is_busy else None  # type: ignore[assignment]
+    world.lives.when_closed("q.1", lambda: opened.append("while it runs"))
+    world.on(Event.DESTROY)
+    world.lives.when_closed("q.1", lambda: opened.append("first"))
+    assert opened == ["while it runs"]
+    world.lives.when_closed("q.1", lambda: opened.append("second"))
+    assert opened == ["while it runs", "first"], "the first copy has ended, too, and opens nothing"
+    if task is not None:
+        world.run()
+        assert (sink.calls, opened[2:]) == ([], []), "a thread still writes"
+        world.instance.task = None
+        world.lives.came_back(world.instance)
+    world.run()
+    assert (sink.calls, opened[2:]) == (["close"], ["second"])
+    world.lives.when_closed("q.1", lambda: opened.append("third"))
+    assert opened[3:] == ["third"]
+
+
 def test_a_fault_abandons_what_is_not_complete_and_frees_the_state_on_a_thread():
     sink = Sink()
     world = World(sink=sink)
