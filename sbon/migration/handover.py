@@ -55,6 +55,7 @@ def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tu
         migrations=instance.figures.migrations,
         costs=costs,
         missed=missed_rows(instance),
+        untimed_rows=(instance.operator.untimed_rows if instance.operator is not None else 0) or msgspec.UNSET,
     )
     return encode_record(state)
 
@@ -159,6 +160,8 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     instance = Instance(state.spec, epoch, State.PREPARED)
     instance.operator = operator
     begin_at(operator, state.spec, is_whole=True)
+    if state.untimed_rows:
+        operator.untimed_rows = state.untimed_rows
     if not operator.is_stateless:
         from sbon.operators.sizes import held_bytes
 

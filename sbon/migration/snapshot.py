@@ -171,6 +171,8 @@ class Record(msgspec.Struct, frozen=True):
     costs: OperatorCosts | None = None
     """Cost on the old host, which the new host starts from."""
     missed: MissedRows | msgspec.UnsetType = msgspec.UNSET
+    untimed_rows: Count | msgspec.UnsetType = msgspec.UNSET
+    """Rows without an event time that it has left out."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -15,6 +15,7 @@ from sbon.execution.life import State
 from sbon.execution.link_replacement import begin_again, refeed
 from sbon.execution.opening import opening
 from sbon.execution.renewing import begin_anew, leave_out, renew
+from sbon.execution.reporting import operator_report
 from sbon.extensions import Extensions
 from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
@@ -293,6 +294,17 @@ def test_aggregates_over_rows_are_told_from_which_instant_on_frames_count(way: s
     made.process(0, pl.DataFrame({"ts": pl.Series([4, 5, 6, 7]).cast(pl.Datetime("us"))}))
     answers = pl.concat([frame for frames in made.advance_in_steps(WATERMARK_END) for frame in frames])
     assert answers.select(pl.col("ts").cast(pl.Int64), "n").rows() == [(6, 2), (7, 2)]
+
+
+def test_an_operator_that_moves_knows_how_many_of_its_late_rows_had_no_event_time():
+    """Otherwise rows seem to be late that are left out in any order, and a query cannot begin again as a whole after a crash."""
+    columns = (Field("ts", ColumnType.TIME), Field("n", ColumnType.INT))
+    params = OverParams("ts", (), (), (Aggregate("n", "count", None),), (1,))
+    instance = Instance(OperatorSpec("q.2", params, columns, "ts", None, ""), 0, State.RUNNING)
+    instance.operator = Over(params)
+    instance.operator.process(0, pl.DataFrame({"ts": pl.Series([4, None]).cast(pl.Datetime("us"))}))
+    moved = install(Over(params), export(instance)(), 1, LinkConfig())
+    assert operator_report(moved, "here").untimed_rows == 1
 
 
 @pytest.mark.parametrize(("watermark_us", "ahead_us"), [(50, WATERMARK_MIN), (60, 60)])
