@@ -40,9 +40,9 @@ class LineSink(WrittenRows):
         self._has_rows = False
 
     @property
-    def has_unmatched(self) -> bool:
-        """True if the sink has ended, and rows that `match_rows` has found have not come again."""
-        return self._file is None and self._found.left > 0
+    def unmatched_rows(self) -> int:
+        """The rows that `match_rows` has found and that have not come again, once the sink has ended; 0 before."""
+        return self._found.left if self._file is None else 0
 
     def open(self) -> None:
         """Opens or creates the file."""

@@ -41,9 +41,9 @@ class ParquetSink(WrittenRows):
         self._number = 0
 
     @property
-    def has_unmatched(self) -> bool:
-        """True if the sink has ended, and rows that `match_rows` has found have not come again."""
-        return self._closed and self._found.left > 0
+    def unmatched_rows(self) -> int:
+        """The rows that `match_rows` has found and that have not come again, once the sink has ended; 0 before."""
+        return self._found.left if self._closed else 0
 
     def open(self) -> None:
         """Opens or creates the folder."""

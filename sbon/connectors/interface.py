@@ -128,7 +128,7 @@ class SinkConnector(Protocol):
     - `begun_at` is a number from which the sink finds, after a crash, where its query began; `rows_since(begun_at)` returns the number of
       rows that are there since then, and is called after `open`. `begin_here()`, called after that, sets `begun_at` to the end.
       Instead, `match_rows()` makes the sink leave out the rows that are there when they come again, in any order. It returns False if it
-      cannot. `begun_at` is None until all have come; `has_unmatched` is True if the sink has ended before.
+      cannot. `begun_at` is None until all have come; `unmatched_rows` is the number of the others once the sink has ended.
     - `next_of(link, origin)` is called before each `write` of a sink that can find its rows again. It gives the input and the origin of the
       rows, as numbers (`sbon.links.origins`); the input is 0 if there is only one. After `rows_since`, `rows_by_origin` has the number of
       rows that are there by input and origin, or None. `begin_inputs(links)`, called after that, makes `rows_by_origin` leave out the rows

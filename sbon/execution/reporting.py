@@ -24,6 +24,7 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
     if stalled and state == State.RUNNING.value:
         state, why = State.STALLED.value, stalled
     given = figures.rows_in - sum(figures.shed_rows)
+    unmatched = int(getattr(instance.sink, "unmatched_rows", 0))
     return OperatorReport(
         id=instance.id,
         state=state,
@@ -64,7 +65,8 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
         begun_at=getattr(instance.sink, "begun_at", None),
         lost_rows=instance.waiting.lost_rows or msgspec.UNSET,
         untimed_rows=(instance.operator.untimed_rows if instance.operator is not None else 0) or msgspec.UNSET,
-        is_found=(instance.waiting.is_found and not getattr(instance.sink, "has_unmatched", False)) or msgspec.UNSET,
+        is_found=(instance.waiting.is_found and not unmatched) or msgspec.UNSET,
+        unmatched_rows=unmatched or msgspec.UNSET,
         misfits=() if instance.misfits is None else instance.misfits.told(KINDS_REPORTED_MAX),
         latency=figures.latency(),
         bursts=(figures.rate_out.bursts or msgspec.UNSET) if instance.source is not None else msgspec.UNSET,

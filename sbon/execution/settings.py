@@ -72,6 +72,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Time that a host must have been declared failed before its movable operators are made again on other hosts. Longer: partitions as
     long as that and the 4 to 5 s until the host is declared failed lose nothing. Shorter: answers go on sooner after a crash. Sources and
     sinks wait for their node in any case, and lose nothing in a partition."""
+    rerun_rows_max: int = 10_000_000
+    """Most rows that the sources of a query may have given for a rerun: if nobody knows exactly which rows a crash has cost a query that
+    reads files and writes one, all its operators begin again with the first rows of the files, and the sink leaves out what it has written.
+    Larger: more such queries lack nothing, and their answers wait longer. 0: such a query goes on at once, and says *about*."""
     take_over: bool | None = None
     """Lets two other agents keep the records of queries taken here; one of them takes the queries over once this agent has failed. Set it
     alike on all agents. It needs three agents, and `heal`: `true` is refused without that. Not set: as `heal`. Off: a query whose agent has
@@ -111,6 +115,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"deferred_bytes = {self.deferred_bytes}, expected 0 or more")
         if self.position_bytes_min < 0:
             raise ValueError(f"position_bytes_min = {self.position_bytes_min}, expected 0 or more")
+        if self.rerun_rows_max < 0:
+            raise ValueError(f"rerun_rows_max = {self.rerun_rows_max}, expected 0 or more")
         if self.operators_max < 0:
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
         if self.memory_max < 0:

@@ -36,6 +36,7 @@ from sbon.supervision.ownership import Ownership
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovering import Reached, Recovering
 from sbon.supervision.recovery import Recovered
+from sbon.supervision.recovery_picture import Rules
 from sbon.supervision.register import Register, kept_of
 from sbon.supervision.resumption import KeptQuery, given_sink, taken, taking_up
 from sbon.supervision.statements import Prepared, prepare
@@ -150,7 +151,7 @@ class OwnedQueries:
             record.bounds.note = chosen.note
             record.forecast = forecast_of(bounded, chosen, self._host.now())
             healing, engine = record.health.healing, self.engine
-            healing.is_on, healing.after_s, healing.began_s = engine.heal, (engine.heal_after_s, engine.shared_after_s), self._host.now()
+            healing.is_on, healing.rules, healing.began_s = engine.heal, Rules.of(engine), self._host.now()
             record.history.placed(record.nodes, self._host.wall())
             for report in running.sinks:
                 record.reported(report)
@@ -252,7 +253,7 @@ class OwnedQueries:
         if isinstance(result, ValueError):
             self._log.error("query.not_inherited", query=query, reason=str(result))
             return
-        result.health.healing.after_s = (self.engine.heal_after_s, self.engine.shared_after_s)
+        result.health.healing.rules = Rules.of(self.engine)
         self.register.enter(result)
         if named := result.health.healing.named:
             self._replication.told("sink", result.name, result.plan.sql, named, query)
@@ -356,6 +357,9 @@ class OwnedQueries:
         """Collects the last figures of a query whose sink has finished, then ends the query."""
         if record.state in (QueryState.FINISHED, QueryState.STOPPING) or is_dropped(record):
             return
+        self.recovering.look(record)
+        if record.sink in record.health.healing.turned:
+            return  # the sink is made again in a rerun, and finishes once more
         record.state = QueryState.FINISHED
         if (tail := self.register.tails.get(record.id)) is not None:
             tail.end()

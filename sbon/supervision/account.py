@@ -14,6 +14,7 @@ from sbon.supervision.generations import generation, next_generation
 from sbon.supervision.left_out import Stretch
 from sbon.supervision.plans import Plans
 from sbon.supervision.recovery import Recovered
+from sbon.supervision.recovery_picture import Rules
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import User
@@ -55,9 +56,16 @@ class Account:
         """False: at least so many rows are missing, and some may have come twice."""
         self.history: list[Recovered] = []
         self.recoveries = 0
+        self.first_begun_at: dict[OperatorId, int] = {}
+        """Place in the file of a sink at which the query's rows began before any crash."""
 
     def begun(self, found: Recovered) -> None:
-        """Records the losses of an attempt that is about to make operators. They count even if the attempt fails or the query ends."""
+        """Records the losses of an attempt that is about to make operators. They count even if the attempt fails or the query ends. A rerun
+        makes good what earlier recoveries have lost."""
+        if found.is_rerun:
+            self.missing.clear()
+            self.is_exact = True
+            self.history = [_made_good(done) for done in self.history]
         for go_on in found.go_on.values():
             self.is_exact = self.is_exact and go_on.is_exact
             for link, rows in go_on.lost_rows.items():
@@ -87,6 +95,11 @@ class Account:
             return None
         self.recoveries += 1
         return parts[0]
+
+    @property
+    def wants_rerun(self) -> bool:
+        """True if nobody knows exactly what the query lacks, and no rerun has been tried since the query began."""
+        return not self.is_exact and not any(done.is_rerun for done in self.history)
 
     @property
     def lacking(self) -> dict[OperatorId, int]:
@@ -126,6 +139,12 @@ class Account:
         return done is not None and done.epoch == epoch and done.go_on[sink].is_fresh
 
     @property
+    def resumed(self) -> frozenset[OperatorId]:
+        """Operators whose present copies began at a watermark: rows that come again below it count as late, although they were not."""
+        latest = {operator: go_on.watermark_us for done in self.history for operator, go_on in done.go_on.items()}
+        return frozenset(operator for operator, watermark_us in latest.items() if watermark_us > WATERMARK_MIN)
+
+    @property
     def matching(self) -> frozenset[OperatorId]:
         """Sinks that have not left out yet all rows that they have found in their files (`Continuation.matches`)."""
         latest = {operator: go_on.matches for done in self.history for operator, go_on in done.go_on.items()}
@@ -138,6 +157,17 @@ class Account:
             if go_on is not None:
                 if go_on.matches and done.epoch == epoch:
                     found = msgspec.structs.replace(go_on, matches=False)
+                    self.history[place] = msgspec.structs.replace(done, go_on={**done.go_on, sink: found})
+                return
+
+    def has_left_over(self, sink: OperatorId, epoch: int, rows: int) -> None:
+        """Records that the file of a sink, made again under `epoch`, has rows that have not come again although all rows of the query
+        have: they were given while rows were missing, or twice."""
+        for place, done in reversed([*enumerate(self.history)]):
+            go_on = done.go_on.get(sink)
+            if go_on is not None:
+                if go_on.matches and done.epoch == epoch:
+                    found = msgspec.structs.replace(go_on, matches=False, surplus_rows=rows)
                     self.history[place] = msgspec.structs.replace(done, go_on={**done.go_on, sink: found})
                 return
 
@@ -231,10 +261,17 @@ class Account:
         """Number of rows that are missing."""
         return sum(self.missing.values())
 
+    @property
+    def surplus_rows(self) -> int:
+        """Number of rows in the file of the sink that an undisturbed run of the query does not give."""
+        return sum(go_on.surplus_rows for done in self.history for go_on in done.go_on.values())
+
     def sentences(self, text_of: Callable[[OperatorId], str]) -> list[str]:
         """Returns sentences about the operators whose recovery has lost or repeated rows."""
         found = []
         for done in self.history:
+            if done.is_rerun and any(go_on.matches for go_on in done.go_on.values()):
+                found.append("all operators began again after a crash: the sink leaves out the rows that its file has, as they come again")
             for operator, go_on in sorted(done.go_on.items()):
                 runs = "is being made" if done.is_open else "runs"
                 what = f"{operator} ({text_of(operator)}) {runs} again on {done.nodes[operator]} after a crash"
@@ -248,6 +285,9 @@ class Account:
                 if go_on.late_until_us is not None:
                     until = _instant(go_on.late_until_us) or "now"
                     found.append(f"{what}: what it feeds went on without it, and answers up to {until} may lack its rows")
+                if go_on.surplus_rows:
+                    rows = f"{go_on.surplus_rows:,} rows of its file have not come again"
+                    found.append(f"{what}: {rows}, because they were given while rows were missing, or came twice")
                 if go_on.repeats_all:
                     found.append(f"{what} and gives its rows from the first one again: those that it had given come twice")
                 elif lost or not go_on.is_exact:
@@ -264,6 +304,8 @@ class Account:
                 "attempts": done.attempts,
                 "rows": cost.rows,
                 "exact": cost.is_exact,
+                "rerun": done.is_rerun,
+                "surplus_rows": sum(go_on.surplus_rows for go_on in done.go_on.values()),
                 "windows": cost.windows,
                 "operators": [
                     {
@@ -289,9 +331,8 @@ class Healing:
     def __init__(self) -> None:
         self.is_on = False
         """True: operators lost with their hosts are made again."""
-        self.after_s = (0.0, 0.0)
-        """Seconds that a host must have been declared failed before a movable operator is made elsewhere. The second number is for
-        operators that other queries use, too."""
+        self.rules = Rules()
+        """The settings of the owner."""
         self.began_s = 0.0
         """When the query began, in monotonic seconds of its home."""
         self.step = ""
@@ -338,6 +379,8 @@ class Healing:
     def begun(self, found: Recovered) -> None:
         """Records the losses of an attempt that is about to make operators."""
         self.account.begun(found)
+        if found.is_rerun:
+            self.begun_at.update(self.account.first_begun_at)
         for sink, go_on in found.go_on.items():
             if go_on.fresh and not go_on.by_word:  # the rows in its file cannot be compared with those to come
                 self.begun_at.pop(sink, None)
@@ -349,6 +392,7 @@ class Healing:
         self.account.has_matched(report.id, report.epoch)
         if not generation(report.epoch):
             self.begun_at.setdefault(report.id, report.begun_at)
+            self.account.first_begun_at.setdefault(report.id, report.begun_at)
         elif self.account.begins_fresh(report.id, report.epoch) and not self.account.missing.get(report.id):
             self.begun_at[report.id] = report.begun_at
 
@@ -361,6 +405,11 @@ class Healing:
     def said(self) -> str:
         """Describes a recovery that is under way, or waits; empty if there is none."""
         return self.step or self.waits_for
+
+
+def _made_good(done: Recovered) -> Recovered:
+    """Returns a recovery of which no loss is left."""
+    return msgspec.structs.replace(done, go_on=dict.fromkeys(done.go_on, Continuation()))
 
 
 def _begin(go_on: Continuation) -> str | None:

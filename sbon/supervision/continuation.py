@@ -67,6 +67,8 @@ class Continuation(msgspec.Struct, frozen=True):
     matches: bool = False
     """True for a sink that gets all its rows once more in another order, and leaves out those that it finds in its file. It does not say
     where the query's rows begin until it has left all of them out."""
+    surplus_rows: int = 0
+    """Rows in the file of a sink that an undisturbed run of the query does not give."""
     late_until_us: int | None = None
     """Event time up to which its consumers have gone on without it, in microseconds; None if they have not."""
 

@@ -28,7 +28,7 @@ from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.supervision.continuation import Continuation, Lost, behind_consumers, by_number, by_origin, by_total, from_first_row, generates
 from sbon.supervision.left_out import Stretch, behind, is_exact, may_resume, stretches
 from sbon.supervision.lost_state import newest_answered, newest_taken, watermarks_seen
-from sbon.supervision.replayed_inputs import from_zero, gives_same_rows, in_another_order
+from sbon.supervision.replayed_inputs import from_zero, in_another_order
 from sbon.supervision.rows_made import Cut, Made, cuts_behind, parts_of, rows_made, several_inputs
 from sbon.types import LinkId, OperatorId
 from sbon.watermarks import WATERMARK_MIN
@@ -65,9 +65,7 @@ class Crash(msgspec.Struct, frozen=True):
     unable: Collection[OperatorId] = ()
     """Operators that run on hosts which cannot be told what to leave out."""
     matching: Collection[OperatorId] = ()
-    """Sinks that have crashed while they left out rows in another order (`Continuation.matches`)."""
-    late: Collection[OperatorId] = ()
-    """Operators that have left out late rows."""
+    """Sinks that have crashed while they still compared rows with their files (`Continuation.matches`)."""
 
     @property
     def all_links(self) -> Sequence[LinkSpec]:
@@ -82,8 +80,6 @@ class Facts(NamedTuple):
     """Operators that work through their whole input once more, and give all their rows again."""
     unordered: frozenset[OperatorId]
     """Those of them that may give their rows in another order."""
-    same: frozenset[OperatorId]
-    """Those of `zero` that give the same rows as before, in whatever order; empty if rows count as lost."""
     shifted: frozenset[OperatorId]
     """Operators whose rows differ from before, because a state lacks rows."""
     repeating: frozenset[OperatorId]
@@ -147,7 +143,6 @@ def _facts(crash: Crash) -> Facts:
     return Facts(
         zero=zero.difference(behind(resuming & elsewhere, links)),
         unordered=unordered,
-        same=frozenset() if any(crash.missing.values()) else gives_same_rows(specs, links, zero, unordered, crash.late) - shifted,
         shifted=shifted,
         repeating=_behind([*zero, *crash.absent_files, *(one for one in lost if generates(specs[one].params))], specs, links),
         seen_us=watermarks_seen(specs, links, lost, crash.consumers),
@@ -202,8 +197,6 @@ def _continuation(crash: Crash, facts: Facts, one: Lost, found: Mapping[Operator
         by_input = by_origin(one, cuts, (), crash.consumers, crash.missing, facts.cuts, facts.finding)
     if by_input is not None:
         return by_input
-    if operator in crash.begun_at and _comes_again(one.inputs, found, facts.same, facts.unordered):
-        return Continuation(by_word=True, matches=True)
     if operator in facts.zero and operator not in facts.shifted:
         return from_first_row(one, is_ordered=operator not in facts.unordered)
     if several is not None:
@@ -300,21 +293,6 @@ def _behind(some: Collection[OperatorId], specs: Mapping[OperatorId, OperatorSpe
         if any(link.source in found for link in links if link.target == operator):
             found.add(operator)
     return frozenset(found)
-
-
-def _comes_again(
-    inputs: Sequence[LinkSpec], found: Mapping[OperatorId, Continuation], same: Collection[OperatorId], unordered: Collection[OperatorId]
-) -> bool:
-    """Tells whether a lost operator gets all rows of its inputs once more, in another order, and without their origins.
-
-    Parameters
-    ----------
-    found : from where the operators before it go on
-    same : the operators that give the same rows as before (`gives_same_rows`)
-    """
-    if not all(link.source in same and not found[link.source].rows_out for link in inputs):
-        return False
-    return any(link.source in unordered and found[link.source].given(link) is None for link in inputs)
 
 
 def _begins_by_origin(link: LinkSpec, found: Mapping[OperatorId, Continuation]) -> bool:

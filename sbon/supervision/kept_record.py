@@ -65,6 +65,7 @@ class Content(msgspec.Struct, frozen=True):
     others: Mapping[OperatorId, tuple[User, ...]] = {}
     """Other queries that use an operator of this one. If the operator is lost together with the owner, it is made again for them, too."""
     first: QueryId = ""
+    first_begun_at: Mapping[OperatorId, int] = {}
 
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
@@ -109,6 +110,7 @@ def encode_content(record: QueryRecord) -> bytes:
         healing.plans.is_replanned,
         {operator: users for operator, users in record.health.healing.others.items() if users and operator in record.specs},
         record.history.first,
+        account.first_begun_at,
     )
     data = _ENCODER.encode(content)
     if len(data) > RECORD_BYTES_MAX:
@@ -168,6 +170,7 @@ def record_from(
     healing.begun_at.update(content.begun_at)
     record.multicasts.restore(content.multicasts)
     account.missing.update(content.missing)
+    account.first_begun_at.update(content.first_begun_at)
     account.is_exact, account.recoveries, account.history = content.is_exact, content.recoveries, list(content.history)
     for report in found.values():
         plans.moved(report.id, report.node, report.epoch)

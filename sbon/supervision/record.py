@@ -190,7 +190,9 @@ class QueryRecord:
             self.epochs[operator] = report.epoch
             self.losses.reported(report, self._links_from(operator))
             self.health.healing.account.not_written(operator, report.lost_rows or 0)
-            if not report.is_found and report.state != State.BUILDING.value:
+            if report.unmatched_rows:
+                self.health.healing.account.has_left_over(operator, report.epoch, report.unmatched_rows)
+            elif not report.is_found and report.state != State.BUILDING.value:
                 self.health.healing.account.not_found(operator, report.epoch)
             if operator == self.sink and report.upstream_delay_ms is not None:
                 self.delay_ms = report.upstream_delay_ms

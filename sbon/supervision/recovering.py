@@ -17,12 +17,14 @@ from sbon.schema import Schema
 from sbon.supervision.deployment import schemas_of
 from sbon.supervision.dropped import finished_with_host
 from sbon.supervision.health import GONE, WITH_HOST, Condition
+from sbon.supervision.losses import Losses
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovery import Action, Ask, Lose, Phase, Place, Recovered, Recovery
 from sbon.supervision.recovery_attempt import Step
 from sbon.supervision.recovery_picture import Picture
 from sbon.supervision.replacing import plan_of
 from sbon.supervision.replans import Replans
+from sbon.supervision.rerun import can_rerun_now
 from sbon.supervision.unmade import unmade
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
@@ -88,13 +90,14 @@ class Recovering:
         if self.replans.holds(record.id):
             return
         one, healing = self._of.get(record.id), record.health.healing
+        if healing.account.wants_rerun and healing.is_on and can_rerun_now(picture_of(record, self.alive(), self.clock.now())):
+            healing.turned |= record.specs.keys()
         if one is None:
             if not healing.is_on or not (record.lost or healing.turned):
                 return
             slack_ms = record.bounds.told_ms if record.plan.delay_bound_ms is not None else None
             user = User(record.id, self.messages.me, slack_ms, record.plan.max_latency_ms)
-            after_s, shared_after_s = healing.after_s
-            machine = Recovery(record.id, user, after_s, shared_after_s, healing.turned)
+            machine = Recovery(record.id, user, healing.turned)
             one = self._of[record.id] = _One(self, record, machine)
         one.machine.must_make(healing.turned - one.machine.operators)
         one.look()
@@ -143,13 +146,23 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         lacking=record.health.healing.account.lacking,
         begun_at=record.health.healing.begun_at,
         matching=record.health.healing.account.matching,
-        late=frozenset(operator for operator, report in record.reports.items() if report.late_rows > (report.untimed_rows or 0)),
+        late=_late(record),
         joined=record.health.healing.plans.joined,
         users=record.health.healing.others,
         seconds=now - record.health.healing.began_s,
         attempted=record.health.healing.attempted,
         positions=_positions(record),
+        is_exact=record.health.healing.account.is_exact,
+        first_begun_at=record.health.healing.account.first_begun_at,
+        is_replanned=record.health.healing.plans.is_replanned,
+        rules=record.health.healing.rules,
     )
+
+
+def _late(record: QueryRecord) -> frozenset[OperatorId]:
+    """Returns the operators that have left out late rows, other than rows without an event time, and rows that have come again."""
+    late = frozenset(operator for operator, report in record.reports.items() if report.late_rows > (report.untimed_rows or 0))
+    return late - record.health.healing.account.resumed
 
 
 def _positions(record: QueryRecord) -> dict[OperatorId, FilePosition]:
@@ -218,6 +231,8 @@ def take_over(record: QueryRecord, done: Recovered) -> Recovered:
         record.reports.pop(operator, None)
     record.health.healing.over = record.health.healing.over - done.nodes.keys() | done.over
     cost = record.health.healing.account.add(done) or done
+    if done.is_rerun:
+        record.losses = Losses()
     record.nodes.update((operator, node) for operator, node in cost.nodes.items() if operator in done.over)
     return cost
 

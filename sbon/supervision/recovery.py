@@ -35,6 +35,7 @@ from sbon.supervision.continuation import Continuation
 from sbon.supervision.generations import GENERATION, generation, next_generation
 from sbon.supervision.recovery_attempt import Attempt, Step
 from sbon.supervision.recovery_picture import Picture, makeable, may_be_elsewhere
+from sbon.supervision.rerun import may_rerun
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Begin, Instantiate, LeaveOut, Renew, Renewed, User
 from sbon.wire.messages import Message
@@ -114,6 +115,8 @@ class Recovered(msgspec.Struct, frozen=True):
     """Lost operators that are not made again, because all their consumers have had everything."""
     is_open: bool = False
     """True while the operators are being made."""
+    is_rerun: bool = False
+    """True if they are all operators of the query, and get all its rows once more (`sbon.supervision.rerun`)."""
 
 
 class Lose(msgspec.Struct, frozen=True):
@@ -132,8 +135,6 @@ class Recovery:
 
     Parameters
     ----------
-    after_s : how long a host must have been declared failed before a movable operator is made elsewhere, in seconds
-    shared_after_s : the same for an operator that other queries use, too
     turned : operators in an attempt of a former owner; their neighbours may have turned away from them
     """
 
@@ -141,8 +142,6 @@ class Recovery:
         self,
         query: QueryId,
         user: User,
-        after_s: float = 0.0,
-        shared_after_s: float = 0.0,
         turned: Iterable[OperatorId] = (),
     ) -> None:
         self.phase = Phase.WAITING
@@ -150,7 +149,6 @@ class Recovery:
         """Why lost operators do not run yet; empty if none is lost."""
         self._query = query
         self._user = user
-        self._after_s, self._shared_after_s = after_s, max(after_s, shared_after_s)
         self._attempt = 0
         self._tries = 0
         """Number of successive attempts that have failed."""
@@ -289,7 +287,7 @@ class Recovery:
 
     def _begin(self, picture: Picture, lost: frozenset[OperatorId], now: float) -> list[Action]:
         due_s = {
-            one: since_s + (self._shared_after_s if picture.users.get(one) else self._after_s)
+            one: since_s + (picture.rules.shared_after_s if picture.users.get(one) else picture.rules.after_s)
             for one, since_s in self._away_since_s.items()
             if may_be_elsewhere(picture, one)
         }
@@ -321,8 +319,16 @@ class Recovery:
             self._at.stages = self._at.ask_feeders(self._picture)
         actions: list[Action] = []
         if not self._at.stages and self.phase is Phase.FENCING:
+            stages = self._at.make(self._picture, self._tried, self._unable)
+            if not self._at.is_rerun and self._at.wants_rerun(self._picture) and may_rerun(self._picture):
+                waits_for = makeable(self._picture, self._picture.specs)[1]
+                if not waits_for:
+                    self._turned |= self._picture.specs.keys()
+                    return self._fail("all operators are made again, from the first rows of the query's files", now, hurry=True)
+                if self._since_s is not None and now - self._since_s < self._picture.rules.rerun_wait_s:
+                    return self._fail(f"all operators are to be made again, but {waits_for}", now)
             self._turn(Event.FENCED)
-            self._at.stages = self._at.make(self._picture, self._tried, self._unable)
+            self._at.stages = stages
             self._tried.update((one, position.rows) for one, position in self._at.positions.items())
             if self._at.stages:
                 actions = [Lose(self._attempt, self._found(now))]
@@ -357,7 +363,7 @@ class Recovery:
     def _found(self, now: float) -> Recovered:
         since_s = now if self._since_s is None else self._since_s
         nodes = {operator: self._at.nodes[operator] for operator in self._at.operators}
-        return Recovered(nodes, self.epoch, (), dict(self._at.go_on), self._tries + 1, now - since_s)
+        return Recovered(nodes, self.epoch, (), dict(self._at.go_on), self._tries + 1, now - since_s, is_rerun=self._at.is_rerun)
 
     def _fail(self, reason: str, now: float, *, hurry: bool = False) -> list[Action]:
         self._turn(Event.FAILED)

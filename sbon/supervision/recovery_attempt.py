@@ -14,6 +14,7 @@ from sbon.supervision.crash_analysis import Crash, continuations
 from sbon.supervision.file_positions import may_begin
 from sbon.supervision.recovery_picture import Picture, absent_files, ended
 from sbon.supervision.replayed_inputs import from_zero, is_table
+from sbon.supervision.rerun import from_the_beginning, may_rerun
 from sbon.supervision.rows_made import Made
 from sbon.supervision.turn_owners import deals_otherwise, known_turns
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -59,6 +60,8 @@ class Attempt(msgspec.Struct):
     asks_feeders: bool = False
     """True once consumers have answered, and feeders are asked."""
     over: frozenset[OperatorId] = frozenset()
+    is_rerun: bool = False
+    """True if all operators of the query are made again, as they were at first (`sbon.supervision.rerun`)."""
     left: frozenset[LinkId] = frozenset()
     """First names of links that have been given up, and that their sources cannot begin again now."""
 
@@ -123,13 +126,17 @@ class Attempt(msgspec.Struct):
             plan_links=picture.links,
             unable=unable,
             matching=picture.matching,
-            late=picture.late,
         )
         self.go_on = continuations(crash)
+        self.is_rerun = self.operators == picture.specs.keys() and self.wants_rerun(picture) and may_rerun(picture)
+        begun_at, missing = picture.begun_at, picture.missing
+        if self.is_rerun:
+            self.positions, self.zero, begun_at, missing = {}, from_zero(picture.specs, links, self.operators), picture.first_begun_at, {}
+            self.go_on = from_the_beginning(picture.specs)
         answers = {**self.consumers, **self.feeders}
         dealt = {one: known_turns(one, picture.specs, picture.links, answers) for one in self.operators}
         for one, turns in dealt.items():
-            if deals_otherwise(one, turns, picture.specs, picture.links, self.operators, self.zero):
+            if not self.is_rerun and deals_otherwise(one, turns, picture.specs, picture.links, self.operators, self.zero):
                 self.go_on[one] = msgspec.structs.replace(self.go_on[one], is_exact=False)
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
@@ -153,9 +160,9 @@ class Attempt(msgspec.Struct):
                     go_on,
                     self.epoch,
                     picture.seconds,
-                    picture.begun_at.get(spec.id),
+                    begun_at.get(spec.id),
                     picture.users.get(spec.id, ()),
-                    picture.missing.get(spec.id, 0),
+                    missing.get(spec.id, 0),
                     self.positions.get(spec.id),
                     dealt[spec.id],
                 ),
@@ -163,6 +170,11 @@ class Attempt(msgspec.Struct):
             staged.setdefault(depth[spec.id], []).append(Step(self.number, host, made))
         told = self._leave_out(picture)
         return [*([told] if told else []), *(staged[level] for level in sorted(staged))]
+
+    def wants_rerun(self, picture: Picture) -> bool:
+        """Tells whether nobody would know exactly what the query lacks, if the operators were made as `make` has found. While a sink still
+        compares rows, nobody knows which rows are in its file."""
+        return not picture.is_exact or bool(picture.matching) or not all(go_on.is_exact for go_on in self.go_on.values())
 
     def _leave_out(self, picture: Picture) -> list[Step]:
         """Returns the messages to operators that run on, and leave out what would lack rows of the lost operators."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from sbon.execution.settings import EngineConfig
 from sbon.links.link_names import first_name
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.schema import Schema
@@ -12,6 +13,24 @@ from sbon.types import LinkId, NodeId, OperatorId
 from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import Renewed, User
 from sbon.wire.reports import FilePosition
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The settings of an owner's recoveries."""
+
+    after_s: float = 0.0
+    """Seconds that a host must have been declared failed before a movable operator is made elsewhere."""
+    shared_after_s: float = 0.0
+    """The same for an operator that other queries use, too."""
+    rerun_rows_max: int = 0
+    """Most rows that the sources of a query may have given for a rerun (`sbon.supervision.rerun`)."""
+    rerun_wait_s: float = 0.0
+    """Seconds that lost operators wait for hosts without which there can be no rerun."""
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> "Rules":
+        """Returns the rules that an agent's settings give."""
+        return cls(config.heal_after_s, max(config.heal_after_s, config.shared_after_s), config.rerun_rows_max, config.lost_input_s)
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -57,6 +76,13 @@ class Picture(msgspec.Struct, frozen=True):
     """Positions in their files at which sources that are missing on their hosts can begin."""
     attempted: int = 0
     """The highest epoch under which an operator of the query was made again or a link was replaced, under any owner."""
+    is_exact: bool = True
+    """True if it is known exactly what earlier crashes have cost the query."""
+    first_begun_at: Mapping[OperatorId, int] = {}
+    """Places in the files of sinks where the query's rows began before any crash."""
+    is_replanned: bool = False
+    """True if the query has had another plan."""
+    rules: Rules = Rules()
 
 
 def may_be_elsewhere(picture: Picture, operator: OperatorId) -> bool:

@@ -105,7 +105,7 @@ class Refeeding:
         for key, link in links.items():
             since_s = self._gone_since.setdefault((record.id, link.source), now)
             may_be_back = record.health.of(link.source) is Condition.AWAY
-            if key not in self._ended and not (may_be_back and now - since_s < record.health.healing.after_s[1]):
+            if key not in self._ended and not (may_be_back and now - since_s < record.health.healing.rules.shared_after_s):
                 self._refeed(record, link, is_over=True)
 
     def _anew(self, record: QueryRecord, old: LinkSpec, *, given_up: bool) -> LinkSpec:

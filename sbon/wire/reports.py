@@ -123,6 +123,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Rows that would have been late, if the operator may leave rows out; `rows_in` includes them."""
     position: FilePosition | msgspec.UnsetType = msgspec.UNSET
     """Position at which a missing source can begin."""
+    unmatched_rows: Count | msgspec.UnsetType = msgspec.UNSET
+    """Rows in the file of a sink that has ended that have not come again, although all rows of the query have."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):

@@ -393,46 +393,6 @@ def joined_files(params: object = UnionParams()) -> tuple[dict[str, OperatorSpec
     return specs, [LinkSpec(link_id("t", "j", 1), "t", "j", 1, 1.0, 1.0), *links]
 
 
-JOIN = JoinParams("a", "b", KEY, KEY, 0, 0, ())
-
-
-@pytest.mark.parametrize("params", [JOIN, WINDOW], ids=["join", "window"])
-def test_a_sink_leaves_out_what_its_file_has_if_all_rows_come_again_in_another_order(params: object):
-    specs, links = joined_files(params)
-    found = continuations(Crash(specs, links, {*specs}, {}, {}, {}, {"k"}))
-    assert (found["k"].matches, found["k"].by_word, found["k"].is_exact) == (True, True, True)
-    assert all(one.is_exact and not one.rows_out for one in found.values())
-    again = continuations(Crash(specs, links, {*specs}, {}, {}, {}, {"k"}, matching={"k"}))
-    assert again["k"].matches, "the rows left out before come once more, too"
-
-
-@pytest.mark.parametrize(
-    ("params", "lost", "missing", "begun", "late"),
-    [
-        (UnionParams(), "tsjfk", {}, "k", ""),
-        (FunctionParams("f", "1", (), (), (), None), "tsjfk", {}, "k", ""),
-        (WINDOW, "tsjfk", {}, "k", "j"),
-        (WINDOW, "tsjfk", {link_id("f", "k", 0): 1}, "k", ""),
-        (WINDOW, "tsjfk", {}, "", ""),
-        (WINDOW, "sjfk", {}, "k", ""),
-        (WINDOW, "fk", {}, "k", ""),
-    ],
-    ids=[
-        "counted by origin",
-        "a function of rows in their order",
-        "late rows",
-        "rows lost before",
-        "no place in the file",
-        "one file read",
-        "no file read",
-    ],
-)
-def test_a_sink_does_not_compare_rows_that_may_differ(params: object, lost: str, missing: dict[str, int], begun: str, late: str):
-    specs, links = joined_files(params)
-    found = continuations(Crash(specs, links, set(lost), {}, {}, missing, {*begun}, late={*late}))
-    assert not found["k"].matches
-
-
 def test_a_sink_that_still_compares_rows_cannot_count_them():
     specs, links = chain(SOURCE, FILTER, SINK)
     for matching, is_exact in ((), True), (("k",), False):

@@ -23,7 +23,7 @@ from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.recovering import picture_of, take_over
 from sbon.supervision.recovery import TABLE, Action, Ask, Event, Lose, Phase, Place, Recovered, Recovery
 from sbon.supervision.recovery_attempt import BEGIN_TRIES
-from sbon.supervision.recovery_picture import Picture, makeable
+from sbon.supervision.recovery_picture import Picture, Rules, makeable
 from sbon.supervision.register import Register
 from sbon.supervision.watching import Watching, lose_unheard, news_of, waits_for_word
 from sbon.watermarks import WATERMARK_END
@@ -264,8 +264,8 @@ def test_what_is_pinned_goes_on_as_it_was_when_its_host_has_it():
 
 
 def test_what_may_move_waits_as_long_as_was_set_and_no_longer():
-    recovery = Recovery(QUERY, User(QUERY, "ams"), after_s=7.0)
-    away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}))
+    recovery = machine()
+    away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}), rules=Rules(7.0, 7.0))
     assert recovery.look(away, 10.0) == []
     assert recovery.next_wake() == 17.0
     assert recovery.look(away, 16.9) == []
@@ -274,9 +274,9 @@ def test_what_may_move_waits_as_long_as_was_set_and_no_longer():
 
 
 def test_what_others_use_is_given_more_time():
-    recovery = Recovery(QUERY, User(QUERY, "ams"), after_s=1.0, shared_after_s=7.0)
+    recovery = machine()
     users = {MAP: (User("rio.t.1", "rio"),)}
-    away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}), users=users)
+    away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}), users=users, rules=Rules(1.0, 7.0))
     recovery.look(away, 10.0)
     assert recovery.next_wake() == 17.0
     assert recovery.look(away, 16.9) == []
@@ -284,8 +284,8 @@ def test_what_others_use_is_given_more_time():
 
 
 def test_the_wait_begins_anew_with_each_absence():
-    recovery = Recovery(QUERY, User(QUERY, "ams"), after_s=7.0)
-    away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}))
+    recovery = machine()
+    away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}), rules=Rules(7.0, 7.0))
     recovery.look(away, 10.0)
     recovery.look(picture(set()), 12.0)
     assert recovery.look(away, 16.0) == []

@@ -18,6 +18,7 @@ from sbon.supervision.deployment import Deployed
 from sbon.supervision.generations import generation
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovery import Recovered
+from sbon.supervision.recovery_picture import Rules
 from sbon.supervision.refeeding import ROUNDS, Refeeding
 from sbon.types import NodeId
 from sbon.watermarks import WATERMARK_MIN
@@ -100,7 +101,7 @@ FED = LinkSpec(link_id(FIRST, SINK, 0), FIRST, SINK, 0, 1.0, 1.0)
 def fed_by_another_query(patience_s: float) -> QueryRecord:
     """Returns a query whose sink is fed by an operator of another query; the operator is away, and its query has finished."""
     one = QueryRecord(Plan(QUERY, "k", "", SPECS[1:], (FED,)), Deployed(SPECS[1:], (FED,), {FIRST: "fra", SINK: "nyc"}), "ams", 0.0)
-    one.health.healing.after_s = (0.0, patience_s)
+    one.health.healing.rules = Rules(0.0, patience_s)
     one.reported(OperatorReport(FIRST, "running", "fra", rows_out=90, links=((FED.id, 70, 60, 0.0, 0.0),)))
     one.reported(OperatorReport(SINK, "running", "nyc", received=((FED.id, 60),)))
     one.node_failed("fra")

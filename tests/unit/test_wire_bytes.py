@@ -47,7 +47,7 @@ BYTES = {
     "lock": "ba0fa487a74f",
     "moved": "bb801489e82d",
     "nolink": "92ba4b54e54c",
-    "operators": "15398b485c3c",
+    "operators": "d4410712eef8",
     "operators?": "fe4110fc3acd",
     "orphanended": "813f6cc830b0",
     "outcome": "cc480248acb3",

@@ -34,9 +34,12 @@ def unaccounted(found: Sequence[Any], expected: Sequence[Any], account: Account 
     """
     if account is not None and not account.is_exact:
         return ""
-    if extra := Counter(map(repr, found)) - Counter(map(repr, expected)):
-        return f"has rows that one node does not give, such as {next(iter(extra))}"
-    missing = len(expected) - len(found)
+    had, wanted = Counter(map(repr, found)), Counter(map(repr, expected))
+    extra, surplus = had - wanted, account.surplus_rows if account is not None else 0
+    if extra.total() != surplus:
+        such = f", such as {next(iter(extra))}" if extra else ""
+        return f"has {extra.total()} rows that one node does not give{such}; its home counts {surplus}"
+    missing = (wanted - had).total()
     if account is None or missing == account.rows or (missing < account.rows and not whole):
         return ""
     return f"lacks {missing} rows, and its home counts {account.rows}"
@@ -53,8 +56,9 @@ def unsaid(found: Sequence[Any], expected: Sequence[Any], query: Query, account:
     if not account.is_exact or account.rows:
         return ""
     extra, lacking = differing(found, expected, query.tolerances)
-    if extra:
-        return f"has rows that one node does not give, such as {extra[0]}"
+    if len(extra) != account.surplus_rows:
+        such = f", such as {extra[0]}" if extra else ""
+        return f"has {len(extra)} rows that one node does not give{such}; its home counts {account.surplus_rows}"
     whole = [go_on.whole_us for done in account.history for go_on in done.go_on.values() if go_on.whole_us is not None]
     if lacking and not whole:
         return f"lacks {len(lacking)} rows, such as {lacking[0]}, and its home counts none"
