@@ -98,8 +98,9 @@ class Account:
 
     @property
     def wants_rerun(self) -> bool:
-        """True if nobody knows exactly what the query lacks, and no rerun has been tried since the query began."""
-        return not self.is_exact and not any(done.is_rerun for done in self.history)
+        """True if nobody knows exactly what the query lacks, and no rerun has been in vain, as a sink cannot compare rows."""
+        in_vain = (done for done in self.history if done.is_rerun and not all(go_on.is_exact for go_on in done.go_on.values()))
+        return not self.is_exact and not any(in_vain)
 
     @property
     def lacking(self) -> dict[OperatorId, int]:

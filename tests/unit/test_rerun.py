@@ -198,11 +198,20 @@ def test_a_rerun_makes_good_what_earlier_crashes_have_cost() -> None:
     assert [done["rerun"] for done in account.told(str)] == [False, True]
 
 
-def test_one_rerun_is_tried_for_what_turned_out_about_afterwards() -> None:
+def test_a_rerun_in_vain_is_not_repeated() -> None:
     account = Account()
     account.add(attempt(1, is_rerun=True, _2=Continuation(), _3=COMPARES))
     account.not_found(SINK, GENERATION)
     assert (account.is_exact, account.wants_rerun) == (False, False)
+
+
+def test_another_rerun_follows_if_a_later_crash_is_about() -> None:
+    account = Account()
+    account.add(attempt(1, is_rerun=True, _2=Continuation(), _3=COMPARES))
+    account.has_matched(SINK, GENERATION)
+    account.add(attempt(2, _3=Continuation(by_word=True)))
+    account.not_found(SINK, 2 * GENERATION)
+    assert (account.is_exact, account.wants_rerun) == (False, True)
 
 
 def test_rows_that_do_not_come_again_are_counted() -> None:
