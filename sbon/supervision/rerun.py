@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from sbon.links.link_names import first_name
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.plan import OperatorSpec
+from sbon.query.plan import INCOMPLETE, OperatorSpec, after_crash
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.recovery_picture import Picture, makeable
 from sbon.supervision.replayed_inputs import from_zero, gives_same_rows, in_another_order
@@ -21,7 +21,7 @@ def may_rerun(picture: Picture) -> bool:
     living ones or feeds them, and the sink can compare the rows with its file."""
     specs = picture.specs
     sinks = [one for one, spec in specs.items() if isinstance(spec.params, SinkParams)]
-    if len(sinks) != 1 or sinks[0] not in picture.first_begun_at or picture.is_replanned:
+    if len(sinks) != 1 or sinks[0] not in picture.first_begun_at or picture.is_replanned or after_crash(specs.values()) == INCOMPLETE:
         return False
     if any(picture.users.get(one) for one in specs.keys() - picture.lost) or any(
         link.source not in specs or link.target not in specs for link in picture.links

@@ -280,7 +280,7 @@ def with_query(
     run.reference = SimpleNamespace(queries=(Asked("k0", query, 0, 1, "csv"),), rows={"k0": [(1,), (2,), (2,)]})
     run.ids = {"k0": "q1"}
     run.world.data_dir_of = lambda number: tmp_path
-    account = SimpleNamespace(history=[], is_exact=exact, rows=counted, sentences=lambda text_of: [])
+    account = SimpleNamespace(history=[], is_exact=exact, rows=counted, surplus_rows=0, sentences=lambda text_of: [])
     record = SimpleNamespace(
         state=state, reason=reason, text_of=str, lost=frozenset(), health=SimpleNamespace(healing=SimpleNamespace(account=account))
     )
@@ -401,6 +401,9 @@ def test_rows_lost_without_a_word_are_found(
         (Continuation(), [(10, 1), (20, 2), (30, 3)], ""),
         (Continuation(), [(10, 1), (30, 3)], "its home counts none"),
         (Continuation(is_exact=False), [(10, 1)], ""),
+        (Continuation(surplus_rows=1), [(10, 1), (20, 1), (20, 2), (30, 3)], ""),
+        (Continuation(surplus_rows=1), [(10, 1), (20, 2), (30, 3)], "has only right rows, and its home counts 1 of 0"),
+        (Continuation(surplus_rows=1), [(10, 1), (20, 1), (20, 2), (20, 3), (30, 3)], "and its home counts 1 of 2"),
     ],
 )
 def test_answers_that_are_said_to_be_whole_must_be_there(go_on: Continuation, found: list[tuple[int, int]], problem: str) -> None:

@@ -30,11 +30,12 @@ from sbon.wire.reports import OperatorReport, OperatorReports
 
 QUERY = "ams.t.1"
 LEFT, RIGHT, JOIN, SINK = (f"{QUERY}.{number}" for number in range(4))
+INTERVALS = JoinParams("ts", "ts", (Column("k"),), (Column("k"),), 0, 0, (("ts", 0, "ts"),))
 FILE = SourceParams("s", "file", (), (), None)
 SPECS = {
     LEFT: OperatorSpec(LEFT, FILE, (), None, "fra", "", 0),
     RIGHT: OperatorSpec(RIGHT, FILE, (), None, "lon", "", 0),
-    JOIN: OperatorSpec(JOIN, JoinParams("ts", "ts", (Column("k"),), (Column("k"),), 0, 0, (("ts", 0, "ts"),)), (), None, None, ""),
+    JOIN: OperatorSpec(JOIN, INTERVALS, (), None, None, ""),
     SINK: OperatorSpec(SINK, SinkParams("k", "file", (("path", "k.csv"),)), (), None, "nyc", ""),
 }
 LINKS = tuple(LinkSpec(link_id(a, b, port), a, b, port, 1.0, 1.0) for a, b, port in ((LEFT, JOIN, 0), (RIGHT, JOIN, 1), (JOIN, SINK, 0)))
@@ -71,6 +72,7 @@ def changed(operator: str, params: object) -> dict[str, OperatorSpec]:
         ({"users": {LEFT: (User("rio.t.1", "rio"),)}}, "another query gets the rows, too"),
         ({"first_begun_at": {}}, "the sink does not know where its rows begin"),
         ({"is_replanned": True}, "the file has rows of another plan"),
+        ({"specs": changed(JOIN, msgspec.structs.replace(INTERVALS, omits_begun=False))}, "the query wants to go on at once"),
         ({"rules": Rules(rerun_rows_max=99), "taken": {LINKS[0].id: 60, LINKS[1].id: 40}}, "there are too many rows"),
         ({"links": (*LINKS, LinkSpec(link_id("rio.t.1.0", SINK, 1), "rio.t.1.0", SINK, 1, 1.0, 1.0))}, "another query's operator feeds it"),
     ],

@@ -36,9 +36,8 @@ def unaccounted(found: Sequence[Any], expected: Sequence[Any], account: Account 
         return ""
     had, wanted = Counter(map(repr, found)), Counter(map(repr, expected))
     extra, surplus = had - wanted, account.surplus_rows if account is not None else 0
-    if extra.total() != surplus:
-        such = f", such as {next(iter(extra))}" if extra else ""
-        return f"has {extra.total()} rows that one node does not give{such}; its home counts {surplus}"
+    if problem := _differs([*extra.elements()], surplus):
+        return problem
     missing = (wanted - had).total()
     if account is None or missing == account.rows or (missing < account.rows and not whole):
         return ""
@@ -56,14 +55,21 @@ def unsaid(found: Sequence[Any], expected: Sequence[Any], query: Query, account:
     if not account.is_exact or account.rows:
         return ""
     extra, lacking = differing(found, expected, query.tolerances)
-    if len(extra) != account.surplus_rows:
-        such = f", such as {extra[0]}" if extra else ""
-        return f"has {len(extra)} rows that one node does not give{such}; its home counts {account.surplus_rows}"
+    if problem := _differs(extra, account.surplus_rows):
+        return problem
     whole = [go_on.whole_us for done in account.history for go_on in done.go_on.values() if go_on.whole_us is not None]
     if lacking and not whole:
         return f"lacks {len(lacking)} rows, such as {lacking[0]}, and its home counts none"
     late = [row for row in lacking if row[0] is not None and row[0] >= max(whole)] if query.kinds[0] == TIME else []
     return f"lacks {late[0]}, and its home says that answers from {max(whole)} on are whole" if late else ""
+
+
+def _differs(extra: Sequence[Any], surplus: int) -> str:
+    """Describes how the rows that one node does not give differ in number from those that the owner counts; empty if they do not."""
+    if len(extra) == surplus:
+        return ""
+    counted = f", and its home counts {surplus} of {len(extra)}" if surplus else ""
+    return f"has rows that one node does not give, such as {extra[0]}{counted}" if extra else f"has only right rows{counted}"
 
 
 class Crashes(Checker):
