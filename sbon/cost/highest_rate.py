@@ -19,6 +19,7 @@ from sbon.cost.flow import FlowGraph, FlowLink, FlowPolynomials, OperatorFlow
 from sbon.cost.line import Line
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.polynomial import Polynomial, constant
+from sbon.cost.resources import NS_PER_S
 from sbon.cost.throughput import Demand, Limit, Profile, Supply, limits
 from sbon.query.link_bytes import row_bytes
 from sbon.query.params.joined import JoinParams
@@ -276,7 +277,17 @@ def highest_rate(query: PlacedQuery) -> Line | None:
     rates = Rates.settled(query, profile)
     found = rates.limits()
     least = Rates.settled(query, profile, Edge.HIGH).limits()
-    return Line("highest rate", text_of(found, declared=bool(query.plan.profile)), figures_of(found, rates.headroom(), least))
+    figures = {**figures_of(found, rates.headroom(), least), "nodes": {node: _there(query, node) for node in rates.nodes}}
+    return Line("highest rate", text_of(found, declared=bool(query.plan.profile)), figures)
+
+
+def _there(query: PlacedQuery, node: NodeId) -> dict[str, float | None]:
+    """Returns what a prediction assumes of a node: its speed, the cores that operators can have, those of the agent itself, and the share
+    of a core that work without pauses gets."""
+    told = query.nodes[node]
+    speed = told.speed.value
+    free_ns = float(told.capacity_ns(1, STEADY_S)[0]) / STEADY_S
+    return {"speed": speed, "operators_cores": free_ns / (speed * NS_PER_S), "agent_cores": told.agent, "share": told.share}
 
 
 def text_of(found: Sequence[Limit], *, declared: bool) -> str:
@@ -297,6 +308,16 @@ def figures_of(found: Sequence[Limit], headroom: Mapping[OperatorId, float], lea
         "multiple_low": least[0].quality if least else None,
         "binding": found[0].what if found else None,
         "point": found[0].point if found else None,
-        "limits": [{"what": limit.what, "multiple": limit.quality, "point": limit.point} for limit in found[:8]],
+        "limits": [
+            {
+                "what": limit.what,
+                "multiple": limit.quality,
+                "point": limit.point,
+                "nodes": list(limit.nodes),
+                "demand": list(limit.demand),
+                "supply": limit.supply,
+            }
+            for limit in found[:8]
+        ],
         "headroom": {source: value if math.isfinite(value) else None for source, value in headroom.items()},
     }

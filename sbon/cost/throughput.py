@@ -221,6 +221,10 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """Target point at which it is full first; empty if the profile has one."""
     nodes: tuple[NodeId, ...] = ()
     """The node, or the two ends of the link."""
+    demand: tuple[float, ...] = ()
+    """Use of it at x times the profile: coefficients of 1, x, x^2 ...; in reference ns a second, bytes, or bytes a second."""
+    supply: float = 0.0
+    """The whole of it, in the same unit."""
 
 
 def limits(demand: Demand, supply: Supply, node_of: IntArray) -> list[Limit]:
@@ -232,20 +236,22 @@ def limits(demand: Demand, supply: Supply, node_of: IntArray) -> list[Limit]:
     """
     found: dict[str, Limit] = {}
 
-    def take(what: str, quality: float, point: str, *where: NodeId) -> None:
+    def take(what: str, quality: float, point: str, where: tuple[NodeId, ...], used: FloatArray, limit: float) -> None:
         if math.isfinite(quality) and (what not in found or quality < found[what].quality):
-            found[what] = Limit(what=what, quality=quality, point=point, nodes=where)
+            demand_ = tuple(float(one) for one in used)
+            found[what] = Limit(what=what, quality=quality, point=point, nodes=where, demand=demand_, supply=float(limit))
 
     nodes = len(supply.nodes)
     cores = OneCore(demand.work, demand.chains, supply.core)
     for number, point in enumerate(demand.points):
         for name, coefficients, limit in (("CPU", demand.work, supply.work), ("memory", demand.memory, supply.memory)):
             totals = _added(node_of, coefficients[number], 1, nodes)
-            for node, quality in zip(supply.nodes, greatest_multiple(totals, limit).tolist(), strict=True):
-                take(f"{name} on node {node}", quality, point, node)
+            for row, quality in enumerate(greatest_multiple(totals, limit).tolist()):
+                take(f"{name} on node {supply.nodes[row]}", quality, point, (supply.nodes[row],), totals[row], limit[row])
         for rows, quality in cores.tasks(node_of.tolist(), number):
-            names, node_name = ", ".join(demand.operators[row] for row in rows), supply.nodes[node_of[rows[0]]]
-            take(f"one core, {'operator' if len(rows) == 1 else 'operators'} {names} on node {node_name}", quality, point, node_name)
+            names, node = ", ".join(demand.operators[row] for row in rows), int(node_of[rows[0]])
+            what = f"one core, {'operator' if len(rows) == 1 else 'operators'} {names} on node {supply.nodes[node]}"
+            take(what, quality, point, (supply.nodes[node],), demand.work[number][list(rows)].sum(axis=0), supply.core[node])
         sent: dict[tuple[int, int], FloatArray] = {}
         for (source, target), coefficients in zip(
             node_of[demand.ends].tolist() if len(demand.ends) else [], demand.sent[number], strict=True
@@ -253,10 +259,11 @@ def limits(demand: Demand, supply: Supply, node_of: IntArray) -> list[Limit]:
             if source != target:
                 sent[source, target] = sent.get((source, target), np.zeros_like(coefficients)) + coefficients
         for (source, target), coefficients in sent.items():
-            quality = float(greatest_multiple(coefficients[None, :], supply.bandwidth[source, target])[0])
-            take(f"link {supply.nodes[source]}-{supply.nodes[target]}", quality, point, supply.nodes[source], supply.nodes[target])
-    if latencies(demand, supply, node_of[None, :])[0] > supply.latency_s_max:
-        take("latency", 0.0, "")
+            bandwidth, where = supply.bandwidth[source, target], (supply.nodes[source], supply.nodes[target])
+            quality = float(greatest_multiple(coefficients[None, :], bandwidth)[0])
+            take(f"link {where[0]}-{where[1]}", quality, point, where, coefficients, bandwidth)
+    if (latency_s := latencies(demand, supply, node_of[None, :])[0]) > supply.latency_s_max:
+        take("latency", 0.0, "", (), np.array([latency_s]), supply.latency_s_max)
     # Of two limits that are full at once, that of the whole node says more than that of its only operator.
     return sorted(found.values(), key=lambda one: (one.quality, one.what.startswith("one core")))
 

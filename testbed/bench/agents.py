@@ -87,7 +87,7 @@ def agents(
                     others = [other for other in addresses if other != address]
                     table.write_text(json.dumps({"delays_ms": dict.fromkeys(others, rtt_ms / 2)}), encoding="utf-8")
                     arguments += ["--testbed-shaper", str(table)]
-                with _on(cores[number : number + 1]):
+                with on_cores(cores[number : number + 1]):
                     processes[name] = process = spawn(arguments, log, module=module)
                 stack.callback(process.wait)
                 stack.callback(process.kill)
@@ -100,8 +100,8 @@ def agents(
 
 
 @contextmanager
-def _on(cores: Sequence[int]) -> Iterator[None]:
-    """Lets processes that are started in the block use these cores alone; all cores if none is given."""
+def on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """Lets this thread, and processes that are started in the block, use these cores alone; all cores if none is given."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores or before)
     try:

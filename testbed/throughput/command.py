@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -46,6 +47,9 @@ def throughput_command(
         int, typer.Option(metavar="N", min=1, help="sustained: number of random plans that agents run in virtual time; 20 to 60 s each.")
     ] = 10,
     first: Annotated[int, typer.Option(metavar="N", min=0, help="sustained: number of the first plan, to go on after a run.")] = 0,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=5, help="engine: seconds for which each query runs below and above its predicted rate.")
+    ] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 1,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -60,6 +64,7 @@ def throughput_command(
       sbon testbed throughput --part large --search default
       sbon testbed throughput --part sustained --plans 200
       sbon testbed throughput --part engine
+      sbon testbed throughput --part engine --seconds 10 --json engine.json
     """
 
     progress = Progress(wanted=not quiet)
@@ -67,6 +72,10 @@ def throughput_command(
     result: dict[str, Any] = {"seeds": [seed], "cores": os.cpu_count()}
     shows: list[Callable[[], None]] = []
     from sbon_testbed.throughput.search import evaluate_large, evaluate_small
+
+    def keep(one: Part, found: dict[str, Any]) -> None:
+        if json is not None and json != "-":
+            write_json(json, {**result, one.value: found})
 
     if Part.SMALL in wanted:
         result["small"] = evaluate_small(small, seed, progress, search or ())
@@ -82,16 +91,12 @@ def throughput_command(
     if Part.SUSTAINED in wanted:
         from sbon_testbed.throughput.sustained import evaluate_sustained
 
-        def keep(found: dict[str, Any]) -> None:
-            if json is not None and json != "-":
-                write_json(json, {**result, "sustained": found})
-
-        result["sustained"] = evaluate_sustained(plans, seed, progress, first, keep)
+        result["sustained"] = evaluate_sustained(plans, seed, progress, first, partial(keep, Part.SUSTAINED))
         shows.append(lambda: show_sustained(result["sustained"]))
     if Part.ENGINE in wanted:
         from sbon_testbed.throughput.engine import evaluate_engine
 
-        result["engine"] = evaluate_engine(progress)
+        result["engine"] = evaluate_engine(progress, seconds, partial(keep, Part.ENGINE))
         shows.append(lambda: show_engine(result["engine"]))
     if json is not None:
         write_json(json, result)
@@ -166,14 +171,16 @@ def show_engine(result: dict[str, Any]) -> None:
             f"{found['rows_per_s_per_stream']:,}",
             f"{found['predicted']:,}",
             f"{found['error']:+.1%}",
-            *("yes" if found["sustained"][key] else "no" for key in ("flat", "blocked", "binding_full")),
+            f"{found['error_then']:+.1%}",
+            *("yes" if found["sustained"][key] else "no" for key in ("flat", "blocked", "binding_full", "had_its_cores")),
         ]
         for name, found in parts.items()
     ]
-    titles = ("rows/s/stream", "predicted", "error", "flat", "held up", "full")
+    titles = ("rows/s/stream", "predicted", "error", "error then", "flat", "held up", "full", "as assumed")
     print_table((Column("configuration"), *(Column(title, right=True) for title in titles)), rows)
     print_note(
         f"flat: queues and latency at {BELOW} of the predicted rate; held up: a source at {ABOVE}; full: the predicted bottleneck, then"
     )
+    print_note("error then: with the processor time that the agents could have at the limit; as assumed: they could have it in both trials")
     for name, found in parts.items():
         print_note(f"predicted bottleneck, {name}: {found['binding']}")

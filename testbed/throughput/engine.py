@@ -7,17 +7,21 @@ nodes; only the output of the join on C goes between the nodes. The other query 
 tenth of those of BC, in windows over both. Agents first run a query slowly and predict its highest rate. Then the rates of all sources rise
 together until a source cannot give its rows. Finally the query runs a little below and a little above the predicted rate, for a minute
 each.
+
+Agents predict with the share of a core that they had. Each trial measures what they really could have
+(`sbon_testbed.throughput.available`), and a second prediction rests on that.
 """
 
-import os
 import re
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sbon.errors import SbonError
 from sbon_testbed.bench.agents import BenchAgent, agents
+from sbon_testbed.throughput.available import Core, Used, available, cores_of_agents, is_first, look_at, present_multiple, used
 from sbon_testbed.throughput.search import Report
-from sbon_testbed.throughput.sustained import ABOVE, BELOW, FLAT_S, FULL, is_blocked, waiting
+from sbon_testbed.throughput.sustained import ABOVE, BELOW, FLAT_S, FULL, is_blocked, latency_s, waiting
 
 NODES = ("a", "b")
 VALUES_B, VALUES_C = 1_000, 100_000
@@ -28,8 +32,11 @@ SPAN_MS = 500
 FIRST_ROWS_PER_S = 20_000
 ROUNDS = 10
 LEARN_SHARE = 0.8
-"""Share of the predicted rate at which costs are measured again, until the prediction changes by at most `SAME`."""
+"""Share of the predicted rate at which costs are measured again, until the prediction changes by at most `SAME`; then at
+`NEARER` shares."""
 SAME = 0.03
+NEARER = (0.9, 0.95)
+"""Shares of the predicted rate at which costs are measured at last: batches and states are then nearly as large as at the limit."""
 SINK_NODE = "a"
 PREDICTED_TIMEOUT_S = 60.0
 SETTLE_S, WATCHED_S = 3.0, 5.0
@@ -37,6 +44,10 @@ SUSTAINED_S = 60.0
 """Seconds for which queues and latency must stay flat at `BELOW` times the predicted rate."""
 HELD_UP = 0.98
 """Share of its rows below which a source counts as held up."""
+ERROR_MAX = 0.1
+"""Largest relative error of a prediction that counts as near enough."""
+CORES_SAME = 0.05
+"""Difference in cores between those that a prediction assumes and those that an agent could have that counts as none."""
 STEP = 1.25
 """Factor by which rates rise or fall until one sustained and one held-up rate are known."""
 NEAR = 1.05
@@ -83,13 +94,14 @@ SETUPS = {
 }
 
 
-class _Pair:
+class Pair:
     """Two agents that run one configuration at different rates, one after the other."""
 
-    def __init__(self, found: dict[str, BenchAgent], setup: Setup) -> None:
-        self._agents, self._setup = found, setup
+    def __init__(self, found: dict[str, BenchAgent], setup: Setup, cores: dict[str, int]) -> None:
+        self._agents, self._setup, self._cores = found, setup, cores
 
     def _begin(self, rate: int) -> None:
+        self._meet()
         for seed, (name, node) in enumerate(self._setup.sources.items()):
             one, other = name[0], name[1]
             sql = SOURCE.format(
@@ -103,6 +115,14 @@ class _Pair:
             if node != operator["node"] and not operator["pinned"]:
                 self._agents[operator["node"]].client.ask("migrate", operator=operator["id"], node=node)
 
+    def _meet(self) -> None:
+        """Waits until the agents see each other: one whose core was full may have seemed dead to the other."""
+        deadline = time.monotonic() + GONE_TIMEOUT_S
+        while not all(agent.client.ask("status")["members"]["alive"] == len(self._agents) for agent in self._agents.values()):
+            if time.monotonic() > deadline:
+                raise SbonError(f"the agents have not seen each other within {GONE_TIMEOUT_S:g} s")
+            time.sleep(0.1)
+
     def _end(self) -> None:
         self._ask("submit", sql="DROP SINK found")
         deadline = time.monotonic() + GONE_TIMEOUT_S
@@ -115,20 +135,27 @@ class _Pair:
         for name in self._setup.sources:
             self._ask("submit", sql=f"DROP SOURCE {name}")
 
-    def learn(self) -> dict[str, Any]:
-        """Runs the query repeatedly at `LEARN_SHARE` of the predicted rate; returns the last prediction, in rows/s of each stream."""
-        rate, found = FIRST_ROWS_PER_S, dict[str, Any]()
-        for _ in range(ROUNDS):
-            self._begin(rate)
-            predicted = self._predicted()
-            self._end()
-            self._forget()
-            before = found.get("rows_per_s", 0.0)
-            found = {"rows_per_s": predicted["multiple"] * rate, "binding": predicted["binding"], "learned_at": rate}
-            if abs(found["rows_per_s"] - before) <= SAME * before:
-                break
-            rate = round(max(FIRST_ROWS_PER_S, LEARN_SHARE * found["rows_per_s"]))
-        return found
+    def learn(self, rate: int) -> dict[str, Any]:
+        """Runs the query at a rate. Returns the home's prediction of the highest rate in rows/s of each stream, the share of its rows that
+        the slowest source gave meanwhile, and the cores before."""
+        looked = self._look()
+        self._begin(rate)
+        time.sleep(SETTLE_S)
+        began, before = time.monotonic(), self._operators()
+        found = self._predicted()
+        given = _given(before, self._operators(), rate * (time.monotonic() - began))
+        self._end()
+        self._forget()
+        return {
+            "learned_at": rate,
+            "given": given,
+            "rows_per_s": found["multiple"] * rate,
+            **{key: found[key] for key in ("binding", "limits", "nodes")},
+            "cores": {name: core._asdict() for name, core in looked.items()},
+        }
+
+    def _look(self) -> dict[str, Core]:
+        return {name: look_at(core) for name, core in self._cores.items()}
 
     def _predicted(self) -> dict[str, Any]:
         """Returns the prediction of the running query's highest rate, once the agents have measured its costs."""
@@ -142,22 +169,23 @@ class _Pair:
             time.sleep(0.2)
 
     def watch(self, rate: int, watched_s: float = WATCHED_S) -> dict[str, Any]:
-        """Runs the query at a rate. Returns the share of its rows that the slowest source gave, the cores that the agents used, the growth
-        of waiting rows in seconds of the rates, and the growth of latency in seconds."""
+        """Runs the query at a rate. Returns the share of its rows that the slowest source gave, the cores that the agents used and could
+        have used, the growth of waiting rows in seconds of the rates, and the growth of latency in seconds."""
+        looked = self._look()
         self._begin(rate)
         time.sleep(SETTLE_S)
-        began, before, used = time.monotonic(), self._operators(), self._cpu_s()
+        began, before, cores = time.monotonic(), self._operators(), self._used()
         time.sleep(watched_s)
-        took_s, after, now = time.monotonic() - began, self._operators(), self._cpu_s()
+        took_s, after, now = time.monotonic() - began, self._operators(), self._used()
         self._end()
         self._forget()
-        rows = [after[one]["rows_out"] - before[one]["rows_out"] for one in before if before[one]["kind"] == "source"]
+        sources = sum(row["kind"] == "source" for row in after.values())
         return {
             "rows_per_s": rate,
-            "given": min(rows) / (rate * took_s),
-            "cores": {name: (now[name] - used[name]) / took_s for name in now},
-            "grown_s": (sum(map(waiting, after.values())) - sum(map(waiting, before.values()))) / (rate * len(rows)),
-            "later_s": _latency_s(after) - _latency_s(before),
+            "given": _given(before, after, rate * took_s),
+            "cores": {name: available(cores[name], now[name], looked[name], first=is_first()) for name in now},
+            "grown_s": (sum(map(waiting, after.values())) - sum(map(waiting, before.values()))) / (rate * sources),
+            "later_s": latency_s(after) - latency_s(before),
         }
 
     def _ask(self, command: str, **arguments: Any) -> Any:
@@ -170,45 +198,91 @@ class _Pair:
                 raise SbonError(f"operator {row['id']} ({row['text']}) failed: {row['reason']}")
         return {row["id"]: row for row in rows}
 
-    def _cpu_s(self) -> dict[str, float]:
-        return {name: agent.cpu_s() for name, agent in self._agents.items()}
+    def _used(self) -> dict[str, Used]:
+        return {name: used(self._cores[name], agent.cpu_s) for name, agent in self._agents.items()}
 
 
-def _latency_s(operators: dict[str, dict[str, Any]]) -> float:
-    """Returns the median latency of the latest answers."""
-    (found,) = (row["latency"] for row in operators.values() if row["kind"] == "sink")
-    return float(found["p50_ms"]) / 1e3
+def _given(before: Mapping[str, Any], after: Mapping[str, Any], due: float) -> float:
+    """Returns the share of its due rows that the slowest source gave."""
+    return float(min(after[one]["rows_out"] - before[one]["rows_out"] for one in before if before[one]["kind"] == "source") / due)
 
 
-def evaluate_engine(report: Report) -> dict[str, Any]:
-    """Returns, for each configuration, the highest sustained rate of each stream, the predicted rate, and the result of `sustained`.
+def evaluate_engine(
+    report: Report, seconds: float = SUSTAINED_S, so_far: Callable[[dict[str, Any]], None] = lambda found: None
+) -> dict[str, Any]:
+    """Returns, for each configuration, the highest sustained rate of each stream, the predicted rate, and the result of `sustained`; and
+    how many configurations behave as predicted.
+
+    Parameters
+    ----------
+    seconds : time for which each configuration runs a little below and a little above the predicted rate
+    so_far : called with the result after each configuration, so that a run that fails leaves one
 
     Raises
     ------
     SbonError
         There are fewer than two cores, or an agent fails.
     """
-    cores = sorted(os.sched_getaffinity(0))
+    cores = cores_of_agents(len(NODES))
     if len(cores) < len(NODES):
         raise SbonError(f"{len(cores)} core for {len(NODES)} agents, expected one for each")
     found: dict[str, Any] = {}
     for number, (name, setup) in enumerate(SETUPS.items()):
         report("engine", number, len(SETUPS))
-        with agents(NODES, SETTINGS, module=setup.module, cores=cores[: len(NODES)]) as running:
-            pair = _Pair(running, setup)
+        with agents(NODES, SETTINGS, module=setup.module, cores=cores) as running:
+            pair = Pair(running, setup, dict(zip(NODES, cores, strict=True)))
             found[name] = measured(pair)
-            found[name]["sustained"] = sustained(pair, found[name]["predicted"], found[name]["binding"])
+            found[name]["sustained"] = sustained(pair, found[name], seconds)
+        so_far(summary(found, seconds))
     report("engine", len(SETUPS), len(SETUPS))
-    return {**found, "ratio": found["optimised"]["rows_per_s_per_stream"] / found["initial"]["rows_per_s_per_stream"]}
+    return summary(found, seconds)
 
 
-def measured(pair: _Pair) -> dict[str, Any]:
+def summary(found: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Returns the results of configurations with how many of them behave as predicted, and what the optimised one gains."""
+    rates = {name: one["rows_per_s_per_stream"] for name, one in found.items()}
+    return {
+        **found,
+        "ratio": rates["optimised"] / rates["initial"] if {"initial", "optimised"} <= set(rates) else None,
+        "plans": len(found),
+        "seconds": seconds,
+        **{
+            key: sum(one["sustained"][key] for one in found.values())
+            for key in ("flat", "blocked", "binding_full", "holds", "had_its_cores")
+        },
+        "predicted_within": sum(abs(one["error"]) <= ERROR_MAX for one in found.values()),
+        "predicted_then_within": sum(abs(one["error_then"]) <= ERROR_MAX for one in found.values()),
+    }
+
+
+def learned(pair: Pair) -> list[dict[str, Any]]:
+    """Returns the predictions of a query that runs repeatedly at `LEARN_SHARE` of the predicted rate, and then at `NEARER` shares of it."""
+    found = [pair.learn(FIRST_ROWS_PER_S)]
+    while len(found) < ROUNDS:
+        before = newest(found)["rows_per_s"]
+        found.append(pair.learn(round(max(FIRST_ROWS_PER_S, LEARN_SHARE * before))))
+        if found[-1]["given"] >= HELD_UP and abs(found[-1]["rows_per_s"] - before) <= SAME * before:
+            break
+    for share in NEARER:
+        found.append(pair.learn(round(share * newest(found)["rows_per_s"])))
+    return found
+
+
+def newest(learned: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Returns the last prediction of a query that was not held up: rows that wait, and that joins keep, make costs of an overload. The last
+    one if all were held up."""
+    return next((one for one in reversed(learned) if one["given"] >= HELD_UP), learned[-1])
+
+
+def measured(pair: Pair) -> dict[str, Any]:
     """Searches for the highest rate that a configuration sustains, in rows/s of each stream, starting at 0.8 of the predicted rate.
 
-    Returns that rate, the predicted rate with its bottleneck, and every trial.
+    Returns that rate, the predicted rate with its bottleneck, the rate predicted from the processor time that the agents could have in the
+    trial of that rate (`predicted_then`), all predictions, and every trial.
     """
-    learned = pair.learn()
-    predicted = learned["rows_per_s"]
+    rounds = learned(pair)
+    last = newest(rounds)
+    predicted = last["rows_per_s"]
     tried: list[dict[str, Any]] = []
 
     def is_sustained(rows_per_s: float) -> bool:
@@ -227,24 +301,72 @@ def measured(pair: _Pair) -> dict[str, Any]:
         else:
             high = at
         at = (low * high) ** 0.5 if low and high else low * STEP if low else high / STEP
+    best = next(one for one in reversed(tried) if one["rows_per_s"] == round(low))
+    then = predicted_with(last, best["cores"], rounds[0])
     return {
         "rows_per_s_per_stream": round(low),
         "predicted": round(predicted),
-        "binding": learned["binding"],
-        "learned_at": learned["learned_at"],
+        "binding": last["binding"],
+        "learned_at": last["learned_at"],
         "error": predicted / low - 1,
+        "predicted_then": round(then["rows_per_s"]),
+        "binding_then": then["binding"],
+        "error_then": then["rows_per_s"] / low - 1,
+        "cores_then": best["cores"],
+        "learned": rounds,
         "tried": tried,
     }
 
 
-def sustained(pair: _Pair, predicted: float, binding: str) -> dict[str, Any]:
-    """Tells whether a query behaves as predicted: `flat` below the predicted rate, `blocked` above it, and `binding_full` if the node of
-    the predicted bottleneck is then full."""
-    below, above = (pair.watch(round(times * predicted), SUSTAINED_S) for times in (BELOW, ABOVE))
-    return {
+def predicted_with(learned: Mapping[str, Any], cores: Mapping[str, Mapping[str, float]], first: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the rate that a prediction gives for the cores of a trial, and the limit that is full then.
+
+    Parameters
+    ----------
+    learned : the prediction
+    cores : of the trial
+    first : the first prediction of these agents: they timed their cores then
+    """
+    multiple, binding = present_multiple(learned, cores, {name: core["speed"] for name, core in first["cores"].items()})
+    return {"rows_per_s": multiple * learned["learned_at"], "binding": binding}
+
+
+def sustained(pair: Pair, found: Mapping[str, Any], seconds: float = SUSTAINED_S) -> dict[str, Any]:
+    """Tells whether a query behaves as its home predicts it just before.
+
+    Parameters
+    ----------
+    found : result of `measured`
+    seconds : length of each of both trials
+
+    Returns
+    -------
+    `flat` below the predicted rate, `blocked` above it, `binding_full` if the node of the predicted bottleneck has nothing left then;
+    `holds` if all three are true. `had_its_cores` is false if the agents could have less processor time below, or more above, than the
+    prediction assumes: then the trials say little about the prediction. Each trial has its rate relative to that predicted for its cores
+    (`of_predicted_then`).
+    """
+    again = pair.learn(round(BELOW * found["predicted"]))
+    last = newest([*found["learned"], again])
+    below, above = (pair.watch(round(times * last["rows_per_s"]), seconds) for times in (BELOW, ABOVE))
+    for trial in (below, above):
+        then = predicted_with(last, trial["cores"], found["learned"][0])["rows_per_s"]
+        trial["of_predicted_then"] = trial["rows_per_s"] / then if then else None
+    named = above["cores"].get(last["binding"].rpartition(" on node ")[2], {"used": 0.0, "available": 1.0})
+    assumed = {name: min(1.0, one["operators_cores"] + one["agent_cores"]) for name, one in last["nodes"].items()}
+    told = {
         "flat": below["given"] >= HELD_UP and max(below["grown_s"], below["later_s"]) < FLAT_S,
-        "blocked": is_blocked(above["given"], above["grown_s"], SUSTAINED_S),
-        "binding_full": above["cores"].get(binding.rpartition(" on node ")[2], 0.0) >= FULL,
+        "blocked": is_blocked(above["given"], above["grown_s"], seconds),
+        "binding_full": named["used"] >= FULL * named["available"],
+    }
+    return {
+        **told,
+        "holds": all(told.values()),
+        "had_its_cores": all(below["cores"][name]["available"] >= cores - CORES_SAME for name, cores in assumed.items())
+        and all(above["cores"][name]["available"] <= cores + CORES_SAME for name, cores in assumed.items()),
+        "predicted": round(last["rows_per_s"]),
+        "binding": last["binding"],
+        "learned": again,
         "below": below,
         "above": above,
     }

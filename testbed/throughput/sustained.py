@@ -22,21 +22,31 @@ LEARN_S, GONE_S, SETTLE_S, WATCHED_S = 20.0, 15.0, 20.0, 60.0
 SLOW_ROWS_PER_S = (1000, 3000, 9000)
 """Rates at which costs are measured; with batches of one size, the cost of a batch and that of its rows could not be separated."""
 FLAT_S = 1.0
-"""Growth of waiting rows, in seconds of the sources' rates, that still counts as flat."""
+"""Growth of waiting rows, in seconds of the sources' rates, and of latency, in seconds, that still counts as flat."""
 FULL = 0.93
 """Share of a resource that counts as full: operators run one task at a time behind bounded queues, which leaves gaps on two cores."""
 SOURCE = """
 CREATE SOURCE {name} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
     rows_per_second = {rate}, seed = {seed}, fields.key.min = 0, fields.key.max = 999)"""
 SHAPES = (
-    "SELECT ts, key, value * 2 AS twice FROM a0 WHERE value > {share}",
-    "SELECT window_end, key, count(*) AS n, sum(value) AS total FROM TUMBLE(a0, ts, INTERVAL '1 second') WHERE value > {share} "
-    "GROUP BY window_end, key",
-    "SELECT window_end, key, max(value) AS most FROM TUMBLE((SELECT ts, key, value FROM a0 WHERE value > {share} UNION ALL "
-    "SELECT ts, key, value FROM a1), ts, INTERVAL '2 seconds') GROUP BY window_end, key",
-    "SELECT x.ts AS at, x.value, y.value AS other FROM a0 x JOIN a1 y ON x.key = y.key AND x.value > {share} "
-    "AND y.ts BETWEEN x.ts - INTERVAL '20 milliseconds' AND x.ts + INTERVAL '20 milliseconds'",
+    ("ts", "SELECT ts, key, value * 2 AS twice FROM a0 WHERE value > {share}"),
+    (
+        "window_end",
+        "SELECT window_end, key, count(*) AS n, sum(value) AS total FROM TUMBLE(a0, ts, INTERVAL '1 second') WHERE value > {share} "
+        "GROUP BY window_end, key",
+    ),
+    (
+        "window_end",
+        "SELECT window_end, key, max(value) AS most FROM TUMBLE((SELECT ts, key, value FROM a0 WHERE value > {share} UNION ALL "
+        "SELECT ts, key, value FROM a1), ts, INTERVAL '2 seconds') GROUP BY window_end, key",
+    ),
+    (
+        "at",
+        "SELECT x.ts AS at, x.value, y.value AS other FROM a0 x JOIN a1 y ON x.key = y.key AND x.value > {share} "
+        "AND y.ts BETWEEN x.ts - INTERVAL '20 milliseconds' AND x.ts + INTERVAL '20 milliseconds'",
+    ),
 )
+"""Queries, each after the column of its answers with an event time, from which their latency is computed."""
 
 
 class Run(NamedTuple):
@@ -46,6 +56,8 @@ class Run(NamedTuple):
     """Share of the due rows that a source gave; of the source with the least share."""
     grown_s: float
     """Growth of the rows that wait before operators and on links, in seconds of all sources' rates."""
+    later_s: float
+    """Growth of the median latency of answers, in seconds."""
     busy: dict[str, float]
     """Busy share of each node's cores."""
     alone: dict[str, float]
@@ -65,14 +77,16 @@ class _Overlay:
         self.world.settle()
         self._places = [self._topology.nodes[int(place)] for place in rng.integers(NODES, size=2)]
         self._home = int(rng.integers(NODES))
-        self.select = SHAPES[int(rng.integers(len(SHAPES)))].format(share=round(float(rng.uniform(0.0, 0.8)), 2))
+        column, query = SHAPES[int(rng.integers(len(SHAPES)))]
+        self.select = query.format(share=round(float(rng.uniform(0.0, 0.8)), 2))
         self.sources = [name for name in ("a0", "a1") if re.search(rf"\b{name}\b", self.select)]
+        self._sink = f"CREATE SINK out AS {self.select} WITH (connector = 'discard', latency_column = '{column}')"
 
     def start(self, rate: float) -> None:
         """Starts the query with sources that give `rate` rows a second each."""
         for number, (name, node) in enumerate(zip(self.sources, self._places, strict=False)):
             self.world.submit(SOURCE.format(name=name, node=node, rate=rate, seed=number), at=self._home)
-        self.world.submit(f"CREATE SINK out AS {self.select} WITH (connector = 'discard')", at=self._home)
+        self.world.submit(self._sink, at=self._home)
 
     def learn(self) -> dict[str, Any]:
         """Runs the query at slow rates, and returns its home's prediction; the highest rate is a multiple of the last slow rate."""
@@ -81,9 +95,7 @@ class _Overlay:
             self.start(rate)
             self.world.run(LEARN_S)
             self._end_query()
-            found = self.world.ask(self._home, "explain", sql=f"CREATE SINK out AS {self.select} WITH (connector = 'discard')")[
-                "prediction"
-            ]
+            found = self.world.ask(self._home, "explain", sql=self._sink)["prediction"]
             self._end_sources()
         return found
 
@@ -111,6 +123,7 @@ class _Overlay:
         return Run(
             min(made) / (rate * seconds),
             (sum(map(waiting, after.values())) - sum(map(waiting, before.values()))) / (rate * len(self.sources)),
+            latency_s(after) - latency_s(before),
             {node: (now - then) / (seconds * 1e9 * self._cpu.cores) for now, then, node in worked},
             {one: (after[one]["cpu_ns"] - before[one]["cpu_ns"]) / (seconds * 1e9) for one in after},
             {row["text"]: row["node"] for row in after.values()},
@@ -124,6 +137,12 @@ class _Overlay:
 
     def _busy_ns(self) -> list[int]:
         return [machine.cpu.busy_ns for machine in self.world.world.machines[:NODES]]
+
+
+def latency_s(operators: dict[str, dict[str, Any]]) -> float:
+    """Returns the median latency of the latest answers."""
+    (found,) = (row["latency"] for row in operators.values() if row["kind"] == "sink")
+    return float(found["p50_ms"]) / 1e3
 
 
 def waiting(row: dict[str, Any]) -> float:
@@ -178,12 +197,20 @@ def sustained(seed: int) -> dict[str, Any]:
         "query": overlay.select,
         "rows_per_s": predicted,
         "binding": rate["binding"],
+        "limits": {limit["what"]: limit["multiple"] * SLOW_ROWS_PER_S[-1] for limit in rate["limits"]},
         "rests_on_rules": found["rests_on_rules"],
-        "flat": below.given > 0.99 and below.grown_s < FLAT_S,
-        "blocked": is_blocked(above.given, above.grown_s, WATCHED_S),
-        "binding_full": _fullness(rate["binding"], above) >= FULL,
+        **judged(rate["binding"], below, above),
         "below": below._asdict(),
         "above": above._asdict(),
+    }
+
+
+def judged(binding: str, below: Run, above: Run) -> dict[str, bool]:
+    """Tells whether nothing is held up below the predicted rate, something above it, and whether the named bottleneck is full then."""
+    return {
+        "flat": below.given > 0.99 and max(below.grown_s, below.later_s) < FLAT_S,
+        "blocked": is_blocked(above.given, above.grown_s, WATCHED_S),
+        "binding_full": _fullness(binding, above) >= FULL,
     }
 
 

@@ -190,6 +190,8 @@ def test_qualities_are_those_of_the_twin_that_goes_operator_by_operator(world):
         named = limits(asked, given_, node_of)
         if math.isfinite(found):
             assert named[0].quality == pytest.approx(found, rel=1e-9)
+        for one in (one for one in named if one.what != "latency"):
+            assert greatest_multiple(np.array([one.demand]), np.array([one.supply]))[0] == pytest.approx(one.quality, rel=1e-6)
 
 
 @given(worlds(), st.sampled_from(["work", "memory", "sent"]), st.floats(1.0, 5.0))

@@ -27,6 +27,10 @@ def test_explain_tells_how_many_times_the_profile_a_query_carries_and_what_binds
     assert 0 < rate["multiple_low"] < rate["multiple"] == rate["limits"][0]["multiple"] <= rate["limits"][1]["multiple"]
     assert rate["binding"] in line
     assert any(limit["what"].startswith("one core, operators") for limit in rate["limits"]), "the window and its consumers are one task"
+    cpu = next(limit for limit in rate["limits"] if limit["what"].startswith("CPU on node"))
+    there = rate["nodes"][cpu["nodes"][0]]
+    assert cpu["supply"] == pytest.approx(there["operators_cores"] * there["speed"] * 1e9)
+    assert sum(work * cpu["multiple"] ** power for power, work in enumerate(cpu["demand"])) == pytest.approx(cpu["supply"])
     (headroom,) = rate["headroom"].values()
     assert headroom == pytest.approx(rate["multiple"]), "with one source, its headroom is that of all sources"
 

@@ -29,6 +29,9 @@ def test_searches_are_compared_with_the_best_of_small_queries_and_with_reactive_
     found = json.loads(where.read_text())
     assert found["seeds"] == [1]
     assert found["small"]["default"] == {"optimal_share": 1.0, "ratio_p10": 1.0, "worst": 1.0}
+    assert all(set(one) == {"optimal_share", "ratio_p10", "worst"} for one in found["small"].values())
+    assert all(set(one) >= {"better", "same", "worse", "ratio_p50"} for one in found["large"].values())
+    assert all(set(one) == {"mean_ms", "p99_ms", "evaluations_per_s"} for one in found["times"].values())
     assert all(0 < one["worst"] <= one["ratio_p10"] <= 1 + 1e-9 for one in found["small"].values())
     assert {"greedy", "tabu", "annealing", "two_phase", "default"} == set(found["large"])
     assert all(one["better"] + one["same"] + one["worse"] == pytest.approx(1) for one in found["large"].values())
@@ -58,6 +61,25 @@ def test_a_run_of_plans_that_is_stopped_leaves_those_that_are_done(tmp_path: Pat
     found = json.loads(where.read_text())["sustained"]
     assert [one["seed"] for one in found["each"]] == [100_040, 100_041]
     assert (found["plans"], found["flat"], found["blocked"]) == (2, 2, 1)
+
+
+def test_a_plan_is_flat_if_neither_rows_nor_answers_are_later_and_full_where_the_named_limit_is() -> None:
+    from sbon_testbed.throughput.sustained import Run, judged
+
+    below = Run(1.0, 0.0, 0.0, {"n": 0.9, "m": 0.1}, {"n.x.1": 0.8, "n.x.2": 0.1}, {})
+    above = Run(0.9, 0.0, 5.0, {"n": 1.0, "m": 0.3}, {"n.y.1": 0.7, "n.y.2": 0.25}, {})
+    cpu, one, both = "CPU on node n", "one core, operator n.x.1 on node n", "one core, operators n.x.1, n.x.2 on node n"
+
+    assert judged(cpu, below, above) == {"flat": True, "blocked": True, "binding_full": True}
+    assert not judged("CPU on node m", below, above)["binding_full"]
+    assert not judged(one, below, above)["binding_full"]
+    assert judged(both, below, above)["binding_full"]
+    for worse in ({"given": 0.98}, {"grown_s": 1.1}, {"later_s": 1.1}):
+        assert not judged(cpu, below._replace(**worse), above)["flat"]
+    assert not judged(cpu, below, above._replace(given=1.0))["blocked"]
+    assert judged(cpu, below, above._replace(given=1.0, grown_s=10.0))["blocked"]
+    with pytest.raises(ValueError, match="nothing else has a limit"):
+        judged("link n-m", below, above)
 
 
 @pytest.mark.soak
