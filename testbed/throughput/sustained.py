@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sbon.errors import SbonError
 from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.throughput.search import Report
@@ -18,7 +19,7 @@ from sbon_testbed.topology import CitiesConfig, build
 NODES = 4
 BELOW, ABOVE = 0.95, 1.1
 """Multiples of the predicted rate at which nothing (`BELOW`) and something (`ABOVE`) should be held up."""
-LEARN_S, GONE_S, SETTLE_S, WATCHED_S = 20.0, 15.0, 20.0, 60.0
+LEARN_S, GONE_S, BEGUN_S, MOVED_S, SETTLE_S, WATCHED_S = 20.0, 15.0, 1.0, 30.0, 20.0, 60.0
 SLOW_ROWS_PER_S = (1000, 3000, 9000)
 """Rates at which costs are measured; with batches of one size, the cost of a batch and that of its rows could not be separated."""
 FLAT_S = 1.0
@@ -79,6 +80,8 @@ class _Overlay:
         self._home = int(rng.integers(NODES))
         column, query = SHAPES[int(rng.integers(len(SHAPES)))]
         self.select = query.format(share=round(float(rng.uniform(0.0, 0.8)), 2))
+        self.placed: dict[str, str] = {}
+        """Node of each operator in the predicted placement, by the end of its id."""
         self.sources = [name for name in ("a0", "a1") if re.search(rf"\b{name}\b", self.select)]
         self._sink = f"CREATE SINK out AS {self.select} WITH (connector = 'discard', latency_column = '{column}')"
 
@@ -95,9 +98,29 @@ class _Overlay:
             self.start(rate)
             self.world.run(LEARN_S)
             self._end_query()
-            found = self.world.ask(self._home, "explain", sql=self._sink)["prediction"]
+            told = self.world.ask(self._home, "explain", sql=self._sink)
+            found, self.placed = told["prediction"], {_end_of(row["id"]): row["node"] for row in told["operators"]}
             self._end_sources()
         return found
+
+    def take_places(self) -> None:
+        """Moves the running operators to the nodes that the prediction is about: every submitted query is placed by the latencies of that
+        moment, and of two nodes that cost the same, another one may be taken.
+
+        Raises
+        ------
+        SbonError
+            An operator cannot move.
+        """
+        until_s = self.world.now + MOVED_S
+        while elsewhere := {one: row["node"] for one, row in self._operators().items() if row["node"] != self.placed[_end_of(one)]}:
+            self.world.run(BEGUN_S)
+            for operator, here in elsewhere.items():
+                try:
+                    self.world.ask(here, "migrate", operator=operator, node=self.placed[_end_of(operator)])
+                except SbonError:  # a neighbour has just moved, and not all know it yet
+                    if self.world.now > until_s:
+                        raise
 
     def _end_query(self) -> None:
         self.world.submit("DROP SINK out", at=self._home)
@@ -109,8 +132,9 @@ class _Overlay:
         self.world.run(1.0)
 
     def watch(self, rate: float) -> Run:
-        """Runs the query at a rate, and returns the figures after a settling time."""
+        """Runs the query in the predicted placement at a rate, and returns the figures after a settling time."""
         self.start(rate)
+        self.take_places()
         self.world.run(SETTLE_S)
         before, at, busy = self._operators(), self.world.now, self._busy_ns()
         self.world.run(WATCHED_S)
@@ -137,6 +161,11 @@ class _Overlay:
 
     def _busy_ns(self) -> list[int]:
         return [machine.cpu.busy_ns for machine in self.world.world.machines[:NODES]]
+
+
+def _end_of(operator: str) -> str:
+    """Returns the part of an operator's id that is the same whenever its query is planned."""
+    return operator.rpartition(".")[2]
 
 
 def latency_s(operators: dict[str, dict[str, Any]]) -> float:
@@ -225,7 +254,7 @@ def _fullness(binding: str, run: Run) -> float:
     if binding.startswith("CPU on node "):
         return run.busy[binding.removeprefix("CPU on node ")]
     if binding.startswith("one core, "):
-        of_run = {one.rpartition(".")[2]: busy for one, busy in run.alone.items()}
+        of_run = {_end_of(one): busy for one, busy in run.alone.items()}
         named = binding.removeprefix("one core, operators ").removeprefix("one core, operator ").partition(" on node ")[0]
-        return sum(of_run[one.rpartition(".")[2]] for one in named.split(", "))
+        return sum(of_run[_end_of(one)] for one in named.split(", "))
     raise ValueError(f"bottleneck {binding!r}, expected a node's CPU or an operator's core: nothing else has a limit in this world")
