@@ -37,7 +37,7 @@ class Prediction(msgspec.Struct, frozen=True):
     mace_s: FloatArray
     """(intervals,): greatest cumulative excess of any node, with the least propagation of a path through it."""
     likely_s: FloatArray
-    """(intervals,): expected latency of the latest answer of each interval."""
+    """(intervals,): expected latency of the latest answer of each interval; 0 where none is expected."""
     upper_s: FloatArray
     """(intervals,): no answer of the interval is later."""
     parts_s: dict[int, float]
@@ -108,6 +108,7 @@ def predict(
     even: bool = True,
     service_s: FloatArray | None = None,
     work_of_parts: FloatArray | None = None,
+    rows_of_parts: FloatArray | None = None,
     ways: Ways | None = None,
 ) -> Prediction:
     """Returns the latency of the answers of a graph, with bounds.
@@ -126,8 +127,10 @@ def predict(
     work_of_parts : (operators, intervals x parts), deterministic load of equal parts of the intervals, as expected
         (`sbon.cost.within_intervals`). The expected latency, and its parts, follow from this; the bounds follow from `work`. If left out,
         an interval's work is even
-    ways : operators by way (`sbon.cost.ways`), for the expected latency; `work_of_parts` and `service_s` are then by way, and both are
-        needed
+    rows_of_parts : (operators, intervals x parts), rows out of each, for the expected latency: an operator answers nothing in parts without
+        any. If left out, it answers in all
+    ways : operators by way (`sbon.cost.ways`), for the expected latency; `work_of_parts`, `rows_of_parts` and `service_s` are then by way,
+        and `work_of_parts` and `service_s` are needed
 
     Raises
     ------
@@ -141,8 +144,9 @@ def predict(
     check_shapes(work, node_of, nodes, width_s)
     terms = Terms() if terms is None else terms
     least = lower_s(operators, work, node_of, nodes, width_s)
-    rows, where, of = (operators, node_of, None) if ways is None else (ways.operators, node_of[ways.of], ways.of)
-    likely = expected(rows, work if work_of_parts is None else work_of_parts, where, nodes, width_s, service_s, work.shape[1], of)
+    parted, where, of = (operators, node_of, None) if ways is None else (ways.operators, node_of[ways.of], ways.of)
+    parts = work if work_of_parts is None else work_of_parts
+    likely = expected(parted, parts, where, nodes, width_s, service_s, work.shape[1], of, rows=rows_of_parts)
     upper = upper_s(operators, work, node_of, nodes, width_s, grain, terms, even=even)
     return Prediction(
         np.maximum(least - terms.clock_s, 0.0),
@@ -173,7 +177,7 @@ class Expected(msgspec.Struct, frozen=True):
     """The expected latency of the latest answer of each interval."""
 
     likely_s: FloatArray
-    """(intervals,)"""
+    """(intervals,); 0 where no answer is expected."""
     parts_s: dict[int, float]
     """Seconds at each node or link on the way of the latest answer of all."""
     propagation_s: float
@@ -191,6 +195,7 @@ def expected(
     of: IntArray | None = None,
     *,
     even: bool = True,
+    rows: FloatArray | None = None,
 ) -> Expected:
     """Returns the expected latency of the latest answers.
 
@@ -201,6 +206,7 @@ def expected(
     intervals : number of intervals; if left out, each has one part
     of : (operators,), as for `completions`
     even : False: all work of a part comes at its end, as a batch does; then `service_s` leaves out the work of batches
+    rows : as `rows_of_parts` for `predict`
 
     Raises
     ------
@@ -216,8 +222,14 @@ def expected(
     smooth = completions(operators, work, node_of, nodes, width_s / parts, late_s=service_s, even=even, of=of)
     exits, knots_s = exits_of(operators), width_s / parts * np.arange(work.shape[1] + 1)
     late_s = smooth.done_s[exits] - knots_s
-    likely: FloatArray = np.maximum(late_s[:, :-1], late_s[:, 1:]).max(axis=0).reshape(count, parts).max(axis=1)
-    parts_s, propagation = _parts(operators, node_of, smooth, exits, knots_s) if np.isfinite(late_s).all() else ({}, 0.0)
+    ends = np.isfinite(late_s).all()
+    of_parts = np.maximum(late_s[:, :-1], late_s[:, 1:])
+    if rows is not None:
+        answers = rows[exits] > 0
+        of_parts = np.where(answers, of_parts, 0.0)
+        late_s = np.where(np.pad(answers, ((0, 0), (0, 1))) | np.pad(answers, ((0, 0), (1, 0))), late_s, 0.0)
+    likely: FloatArray = of_parts.max(axis=0).reshape(count, parts).max(axis=1)
+    parts_s, propagation = _parts(operators, node_of, smooth, exits, late_s) if ends else ({}, 0.0)
     return Expected(likely, parts_s, propagation)
 
 
@@ -304,10 +316,14 @@ def path_propagation_s(operators: Sequence[OperatorCost], node_of: IntArray, nod
 
 
 def _parts(
-    operators: Sequence[OperatorCost], node_of: IntArray, found: Completions, exits: list[int], knots_s: FloatArray
+    operators: Sequence[OperatorCost], node_of: IntArray, found: Completions, exits: list[int], late_s: FloatArray
 ) -> tuple[dict[int, float], float]:
-    """Returns where the latest event of all spends its time: seconds at each node, and seconds between nodes."""
-    late_s = found.done_s[exits] - knots_s
+    """Returns where the latest event of all spends its time: seconds at each node, and seconds between nodes.
+
+    Parameters
+    ----------
+    late_s : (exits, ends), latency of the latest answer of stimulus times up to each end
+    """
     which, end = divmod(int(np.argmax(late_s)), late_s.shape[1])
     number = exits[which]
     parts: dict[int, float] = {}

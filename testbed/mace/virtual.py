@@ -27,10 +27,10 @@ from sbon_testbed.topology import CitiesConfig, build
 INTERVAL_S = 1.0
 PARTS = 8
 """Parts of an interval for which the expected latency is computed."""
-PARTS_WIDE = 2
-"""The same in the wide area, where the time of a prediction grows with the parts."""
-INTERVAL_WIDE_S = 0.25
-"""Interval in the wide area, where an answer crosses several nodes and links: 1 s would hide how steeply a high period begins."""
+PARTS_WIDE = 1
+"""The same in the wide area: an interval has few events, and nothing is known about when they come."""
+INTERVAL_WIDE_S = 0.05
+"""Interval in the wide area, where latencies are of a second, and an answer crosses several nodes and links."""
 NOISE = Noise(cost=0.5, drawn=True)
 LOAD = 0.6
 """Average share of the capacity that one query takes; the load of high periods is far above the capacity."""
@@ -122,7 +122,7 @@ def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
     counts = case.counts
     work = deterministic_load(operators, counts).work
     ways = by_way(operators, case.node_of)
-    work_of_parts = deterministic_load(ways.operators, refined(counts, case.parts)).work
+    of_parts = deterministic_load(ways.operators, refined(counts, case.parts))
     sources = np.eye(len(counts))
     grain = sum((deterministic_load(operators, sources[:, [one]]).work[:, 0] for one in range(len(counts))), np.zeros(len(operators)))
     service_s = service(ways.operators, case.node_of[ways.of], case.nodes)
@@ -135,7 +135,8 @@ def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
         grain,
         even=False,
         service_s=service_s,
-        work_of_parts=work_of_parts,
+        work_of_parts=of_parts.work,
+        rows_of_parts=of_parts.rows,
         ways=ways,
     )
 

@@ -332,6 +332,20 @@ def test_theorem_3_mean_and_quantiles_are_those_of_the_latest_answers():
 # ------------------------------------------------------------------------------------------------------------- extensions
 
 
+def test_latest_answers_are_those_of_operators_that_have_rows():
+    """One answer comes over a network of 2 s, the other does not; the second source is silent for two intervals."""
+    keep = Polynomial((1.0,))
+    operators = [OperatorCost((one,), keep, keep) for one in (Source(0), Source(1), Upstream(1, 2.0))]
+    load = deterministic_load(operators, np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]]))
+    node_of, nodes = np.array([0, 1, 2]), Nodes(np.full(3, 4.0), np.ones(3, dtype=np.int64))
+
+    found = predict(operators, load.work, node_of, nodes, 1.0, np.ones(3), rows_of_parts=load.rows)
+
+    assert found.likely_s.tolist() == [0.0, 0.0, 2.0]
+    assert found.propagation_s == 2.0
+    assert predict(operators, load.work, node_of, nodes, 1.0, np.ones(3)).likely_s.tolist() == [2.0, 2.0, 2.0]
+
+
 @examples(25)
 @given(seed=st.integers(0, 2**32))
 def test_section_vii_a_any_order_within_an_interval_costs_its_work_at_each_node(seed):
