@@ -117,12 +117,27 @@ def learnt(case: Case, events: int, rng: np.random.Generator) -> tuple[OperatorC
     return tuple(made)
 
 
+def _events_behind(operators: Sequence[OperatorCost], counts: FloatArray) -> FloatArray:
+    """Returns the source events that may lead to rows of each operator: (operators, intervals). Few events of a sample may all be dropped
+    by a select, so learnt selectivities do not say that an operator has no rows.
+
+    Parameters
+    ----------
+    counts : (sources, intervals)
+    """
+    found = np.zeros((len(operators), counts.shape[1]))
+    for number, operator in enumerate(operators):
+        for one in operator.inputs:
+            found[number] += counts[one.index] if isinstance(one, Source) else found[one.operator]
+    return found
+
+
 def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
     """Returns the prediction for the events of a case, with known or learnt operators."""
     counts = case.counts
     work = deterministic_load(operators, counts).work
     ways = by_way(operators, case.node_of)
-    of_parts = deterministic_load(ways.operators, refined(counts, case.parts))
+    counts_of_parts = refined(counts, case.parts)
     sources = np.eye(len(counts))
     grain = sum((deterministic_load(operators, sources[:, [one]]).work[:, 0] for one in range(len(counts))), np.zeros(len(operators)))
     service_s = service(ways.operators, case.node_of[ways.of], case.nodes)
@@ -135,8 +150,8 @@ def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
         grain,
         even=False,
         service_s=service_s,
-        work_of_parts=of_parts.work,
-        rows_of_parts=of_parts.rows,
+        work_of_parts=deterministic_load(ways.operators, counts_of_parts).work,
+        rows_of_parts=_events_behind(ways.operators, counts_of_parts),
         ways=ways,
     )
 

@@ -172,15 +172,16 @@ def show_engine(result: dict[str, Any]) -> None:
             f"{found['predicted']:,}",
             f"{found['error']:+.1%}",
             f"{found['error_then']:+.1%}",
-            *("yes" if found["sustained"][key] else "no" for key in ("flat", "blocked", "binding_full", "had_its_cores")),
+            *("yes" if found["sustained"][key] else "no" for key in ("flat", "blocked", "binding_full")),
         ]
         for name, found in parts.items()
     ]
-    titles = ("rows/s/stream", "predicted", "error", "error then", "flat", "held up", "full", "as assumed")
+    titles = ("rows/s/stream", "predicted", "error", "error then", "flat", "held up", "full")
     print_table((Column("configuration"), *(Column(title, right=True) for title in titles)), rows)
     print_note(
         f"flat: queues and latency at {BELOW} of the predicted rate; held up: a source at {ABOVE}; full: the predicted bottleneck, then"
     )
-    print_note("error then: with the processor time that the agents could have at the limit; as assumed: they could have it in both trials")
+    assumed = ", ".join(name for name, found in parts.items() if found["sustained"]["had_its_cores"]) or "no configuration"
+    print_note(f"error then: with the processor time that the agents could have; as much as assumed in both trials: {assumed}")
     for name, found in parts.items():
         print_note(f"predicted bottleneck, {name}: {found['binding']}")
