@@ -97,10 +97,9 @@ class Account:
         return parts[0]
 
     @property
-    def wants_rerun(self) -> bool:
-        """True if nobody knows exactly what the query lacks, and no rerun has been in vain, as a sink cannot compare rows."""
-        in_vain = (done for done in self.history if done.is_rerun and not all(go_on.is_exact for go_on in done.go_on.values()))
-        return not self.is_exact and not any(in_vain)
+    def rerun_in_vain(self) -> bool:
+        """True if a rerun has not told what the query lacks, because its sink cannot compare rows."""
+        return any(done.is_rerun and not all(go_on.is_exact for go_on in done.go_on.values()) for done in self.history)
 
     @property
     def lacking(self) -> dict[OperatorId, int]:

@@ -119,7 +119,8 @@ class History:
         self._places |= done.nodes
         changes = tuple(Change(operator, before.get(operator), node) for operator, node in sorted(done.nodes.items()))
         cost = cost_of(done)
-        happening = Happening(wall_s, "recovered", changes, "", done.seconds, done.attempts, cost.rows, cost.windows, cost.is_exact)
+        why = "all operators have begun again, from the first rows of the files" if done.is_rerun else ""
+        happening = Happening(wall_s, "recovered", changes, why, done.seconds, done.attempts, cost.rows, cost.windows, cost.is_exact)
         self._happenings.append(happening)
         return happening
 

@@ -90,7 +90,7 @@ class Recovering:
         if self.replans.holds(record.id):
             return
         one, healing = self._of.get(record.id), record.health.healing
-        if healing.account.wants_rerun and healing.is_on and can_rerun_now(picture_of(record, self.alive(), self.clock.now())):
+        if not healing.account.is_exact and healing.is_on and can_rerun_now(picture_of(record, self.alive(), self.clock.now())):
             healing.turned |= record.specs.keys()
         if one is None:
             if not healing.is_on or not (record.lost or healing.turned):
@@ -155,6 +155,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         is_exact=record.health.healing.account.is_exact,
         first_begun_at=record.health.healing.account.first_begun_at,
         is_replanned=record.health.healing.plans.is_replanned,
+        rerun_in_vain=record.health.healing.account.rerun_in_vain,
         rules=record.health.healing.rules,
     )
 

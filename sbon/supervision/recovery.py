@@ -35,7 +35,6 @@ from sbon.supervision.continuation import Continuation
 from sbon.supervision.generations import GENERATION, generation, next_generation
 from sbon.supervision.recovery_attempt import Attempt, Step
 from sbon.supervision.recovery_picture import Picture, makeable, may_be_elsewhere
-from sbon.supervision.rerun import may_rerun
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Begin, Instantiate, LeaveOut, Renew, Renewed, User
 from sbon.wire.messages import Message
@@ -319,8 +318,8 @@ class Recovery:
             self._at.stages = self._at.ask_feeders(self._picture)
         actions: list[Action] = []
         if not self._at.stages and self.phase is Phase.FENCING:
-            stages = self._at.make(self._picture, self._tried, self._unable)
-            if not self._at.is_rerun and self._at.wants_rerun(self._picture) and may_rerun(self._picture):
+            self._at.decide(self._picture, self._tried, self._unable)
+            if not self._at.is_rerun and self._at.wants_rerun(self._picture):
                 waits_for = makeable(self._picture, self._picture.specs)[1]
                 if not waits_for:
                     self._turned |= self._picture.specs.keys()
@@ -328,7 +327,7 @@ class Recovery:
                 if self._since_s is not None and now - self._since_s < self._picture.rules.rerun_wait_s:
                     return self._fail(f"all operators are to be made again, but {waits_for}", now)
             self._turn(Event.FENCED)
-            self._at.stages = stages
+            self._at.stages = self._at.make(self._picture)
             self._tried.update((one, position.rows) for one, position in self._at.positions.items())
             if self._at.stages:
                 actions = [Lose(self._attempt, self._found(now))]

@@ -14,11 +14,11 @@ from sbon.supervision.crash_analysis import Crash, continuations
 from sbon.supervision.file_positions import may_begin
 from sbon.supervision.recovery_picture import Picture, absent_files, ended
 from sbon.supervision.replayed_inputs import from_zero, is_table
-from sbon.supervision.rerun import from_the_beginning, may_rerun
+from sbon.supervision.rerun import as_at_first, from_the_beginning, may_rerun
 from sbon.supervision.rows_made import Made
 from sbon.supervision.turn_owners import deals_otherwise, known_turns
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
-from sbon.wire.deployment import Begin, End, Instantiate, LeaveOut, Renew, Renewed, User
+from sbon.wire.deployment import Begin, DealtTurns, End, Instantiate, LeaveOut, Renew, Renewed, User
 
 BEGIN_TRIES = 3
 """Number of times that a Begin is sent in one attempt."""
@@ -57,6 +57,8 @@ class Attempt(msgspec.Struct):
     zero: frozenset[OperatorId] = frozenset()
     positions: dict[OperatorId, Made] = msgspec.field(default_factory=dict)
     """Sources that begin in the midst of their files, with the rows before that place."""
+    dealt: dict[OperatorId, DealtTurns | msgspec.UnsetType] = msgspec.field(default_factory=dict)
+    """What splitters that ask a dealer, and instances behind them, are told of owners of turns."""
     asks_feeders: bool = False
     """True once consumers have answered, and feeders are asked."""
     over: frozenset[OperatorId] = frozenset()
@@ -98,9 +100,8 @@ class Attempt(msgspec.Struct):
         is_own = link.source in picture.specs and first_name(link.id) not in self.left
         return is_own and keeps_state(picture.specs[link.target].params)
 
-    def make(self, picture: Picture, tried: Mapping[OperatorId, int] = {}, unable: Collection[OperatorId] = ()) -> list[list[Step]]:
-        """Returns the messages that make the operators, stage by stage, consumers first. Before that, operators that run on learn what to
-        leave out.
+    def decide(self, picture: Picture, tried: Mapping[OperatorId, int] = {}, unable: Collection[OperatorId] = ()) -> None:
+        """Decides from where the operators go on, now that their neighbours have answered.
 
         Parameters
         ----------
@@ -128,16 +129,27 @@ class Attempt(msgspec.Struct):
             matching=picture.matching,
         )
         self.go_on = continuations(crash)
-        self.is_rerun = self.operators == picture.specs.keys() and self.wants_rerun(picture) and may_rerun(picture)
-        begun_at, missing = picture.begun_at, picture.missing
-        if self.is_rerun:
-            self.positions, self.zero, begun_at, missing = {}, from_zero(picture.specs, links, self.operators), picture.first_begun_at, {}
-            self.go_on = from_the_beginning(picture.specs)
         answers = {**self.consumers, **self.feeders}
-        dealt = {one: known_turns(one, picture.specs, picture.links, answers) for one in self.operators}
-        for one, turns in dealt.items():
-            if not self.is_rerun and deals_otherwise(one, turns, picture.specs, picture.links, self.operators, self.zero):
+        self.dealt = {one: known_turns(one, picture.specs, picture.links, answers) for one in self.operators}
+        for one, turns in self.dealt.items():
+            if deals_otherwise(one, turns, picture.specs, picture.links, self.operators, self.zero):
                 self.go_on[one] = msgspec.structs.replace(self.go_on[one], is_exact=False)
+        self.is_rerun = self.operators == picture.specs.keys() and self.wants_rerun(picture)
+        if self.is_rerun:
+            self.positions, self.zero = {}, from_zero(picture.specs, links, self.operators)
+            self.go_on = from_the_beginning(picture.specs)
+
+    def wants_rerun(self, picture: Picture) -> bool:
+        """Tells whether nobody would know exactly what the query lacks, if it went on as decided, and a rerun would help. While a sink
+        still compares rows, nobody knows which rows are in its file."""
+        is_known = picture.is_exact and not picture.matching and all(go_on.is_exact for go_on in self.go_on.values())
+        return not is_known and may_rerun(picture)
+
+    def make(self, picture: Picture) -> list[list[Step]]:
+        """Returns the messages that make the operators, stage by stage, consumers first. Before that, operators that run on learn what to
+        leave out."""
+        if self.is_rerun:
+            picture = as_at_first(picture)
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
         for spec in reversed(list(picture.specs.values())):
@@ -160,21 +172,16 @@ class Attempt(msgspec.Struct):
                     go_on,
                     self.epoch,
                     picture.seconds,
-                    begun_at.get(spec.id),
+                    picture.begun_at.get(spec.id),
                     picture.users.get(spec.id, ()),
-                    missing.get(spec.id, 0),
+                    picture.missing.get(spec.id, 0),
                     self.positions.get(spec.id),
-                    dealt[spec.id],
+                    self.dealt[spec.id],
                 ),
             )
             staged.setdefault(depth[spec.id], []).append(Step(self.number, host, made))
         told = self._leave_out(picture)
         return [*([told] if told else []), *(staged[level] for level in sorted(staged))]
-
-    def wants_rerun(self, picture: Picture) -> bool:
-        """Tells whether nobody would know exactly what the query lacks, if the operators were made as `make` has found. While a sink still
-        compares rows, nobody knows which rows are in its file."""
-        return not picture.is_exact or bool(picture.matching) or not all(go_on.is_exact for go_on in self.go_on.values())
 
     def _leave_out(self, picture: Picture) -> list[Step]:
         """Returns the messages to operators that run on, and leave out what would lack rows of the lost operators."""

@@ -82,6 +82,8 @@ class Picture(msgspec.Struct, frozen=True):
     """Places in the files of sinks where the query's rows began before any crash."""
     is_replanned: bool = False
     """True if the query has had another plan."""
+    rerun_in_vain: bool = False
+    """True if a rerun has not told what the query lacks, because its sink cannot compare rows."""
     rules: Rules = Rules()
 
 

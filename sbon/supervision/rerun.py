@@ -7,6 +7,8 @@ nothing, whatever earlier crashes have cost it. docs/recovery.md, *A rerun*. Pur
 
 from collections.abc import Mapping
 
+import msgspec
+
 from sbon.links.link_names import first_name
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import INCOMPLETE, OperatorSpec, after_crash
@@ -21,7 +23,9 @@ def may_rerun(picture: Picture) -> bool:
     living ones or feeds them, and the sink can compare the rows with its file."""
     specs = picture.specs
     sinks = [one for one, spec in specs.items() if isinstance(spec.params, SinkParams)]
-    if len(sinks) != 1 or sinks[0] not in picture.first_begun_at or picture.is_replanned or after_crash(specs.values()) == INCOMPLETE:
+    if len(sinks) != 1 or sinks[0] not in picture.first_begun_at or picture.is_replanned or picture.rerun_in_vain:
+        return False
+    if after_crash(specs.values()) == INCOMPLETE:
         return False
     if any(picture.users.get(one) for one in specs.keys() - picture.lost) or any(
         link.source not in specs or link.target not in specs for link in picture.links
@@ -41,6 +45,11 @@ def rows_given(picture: Picture) -> int:
     """Returns how many rows the sources had given, by the latest reports of those that take them."""
     sources = {one for one, spec in picture.specs.items() if isinstance(spec.params, SourceParams)}
     return sum(picture.taken.get(first_name(link.id), 0) for link in picture.links if link.source in sources)
+
+
+def as_at_first(picture: Picture) -> Picture:
+    """Returns a picture without what crashes have changed: no rows are missing, and the query's rows begin where they did at first."""
+    return msgspec.structs.replace(picture, begun_at=picture.first_begun_at, missing={})
 
 
 def from_the_beginning(specs: Mapping[OperatorId, OperatorSpec]) -> dict[OperatorId, Continuation]:

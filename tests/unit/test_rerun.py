@@ -72,6 +72,7 @@ def changed(operator: str, params: object) -> dict[str, OperatorSpec]:
         ({"users": {LEFT: (User("rio.t.1", "rio"),)}}, "another query gets the rows, too"),
         ({"first_begun_at": {}}, "the sink does not know where its rows begin"),
         ({"is_replanned": True}, "the file has rows of another plan"),
+        ({"rerun_in_vain": True}, "the sink cannot compare rows"),
         ({"specs": changed(JOIN, msgspec.structs.replace(INTERVALS, omits_begun=False))}, "the query wants to go on at once"),
         ({"rules": Rules(rerun_rows_max=99), "taken": {LINKS[0].id: 60, LINKS[1].id: 40}}, "there are too many rows"),
         ({"links": (*LINKS, LinkSpec(link_id("rio.t.1.0", SINK, 1), "rio.t.1.0", SINK, 1, 1.0, 1.0))}, "another query's operator feeds it"),
@@ -111,7 +112,7 @@ def lose_all_but_the_sink(recovery: Recovery, seen: Picture, now: float) -> list
 
 def test_what_would_be_about_begins_again_as_a_whole() -> None:
     recovery = Recovery(QUERY, User(QUERY, "ams"))
-    seen = picture({LEFT, RIGHT, JOIN}, taken={LINKS[2].id: 35})
+    seen = picture({LEFT, RIGHT, JOIN}, taken={LINKS[2].id: 35}, missing={SINK: 4})
     assert lose_all_but_the_sink(recovery, seen, 10.0) == []
     assert recovery.phase is Phase.PAUSED
     [place] = recovery.look(seen, 10.0)
@@ -130,7 +131,7 @@ def test_what_would_be_about_begins_again_as_a_whole() -> None:
     assert told.keys() == SPECS.keys()
     sink = told[SINK].taken_up
     assert sink is not None
-    assert (sink.matches, sink.begun_at) == (True, 7), "it compares all rows since the query began"
+    assert (sink.matches, sink.begun_at, sink.lost_rows) == (True, 7, msgspec.UNSET), "it compares all rows since the query began"
     for message in told.values():
         assert message.taken_up is not None
         assert message.taken_up.watermark_us == WATERMARK_MIN
@@ -190,9 +191,9 @@ ABOUT = Continuation(lost_rows={LINKS[2].id: 5}, is_exact=False, state_until_us=
 def test_a_rerun_makes_good_what_earlier_crashes_have_cost() -> None:
     account = Account()
     account.add(attempt(1, _2=ABOUT))
-    assert (account.rows, account.is_exact, account.lacking, account.wants_rerun) == (5, False, {JOIN: 30}, True)
+    assert (account.rows, account.is_exact, account.lacking) == (5, False, {JOIN: 30})
     account.add(attempt(2, is_rerun=True, _2=Continuation(), _3=COMPARES))
-    assert (account.rows, account.is_exact, account.lacking, account.wants_rerun) == (0, True, {}, False)
+    assert (account.rows, account.is_exact, account.lacking) == (0, True, {})
     [said] = account.sentences(str)
     assert "leaves out the rows that its file has" in said
     account.has_matched(SINK, 2 * GENERATION)
@@ -201,10 +202,12 @@ def test_a_rerun_makes_good_what_earlier_crashes_have_cost() -> None:
 
 
 def test_a_rerun_in_vain_is_not_repeated() -> None:
-    account = Account()
+    made = record()
+    account = made.health.healing.account
     account.add(attempt(1, is_rerun=True, _2=Continuation(), _3=COMPARES))
+    assert not picture_of(made, ALIVE, 0.0).rerun_in_vain
     account.not_found(SINK, GENERATION)
-    assert (account.is_exact, account.wants_rerun) == (False, False)
+    assert (account.is_exact, picture_of(made, ALIVE, 0.0).rerun_in_vain) == (False, True)
 
 
 def test_another_rerun_follows_if_a_later_crash_is_about() -> None:
@@ -213,7 +216,7 @@ def test_another_rerun_follows_if_a_later_crash_is_about() -> None:
     account.has_matched(SINK, GENERATION)
     account.add(attempt(2, _3=Continuation(by_word=True)))
     account.not_found(SINK, 2 * GENERATION)
-    assert (account.is_exact, account.wants_rerun) == (False, True)
+    assert (account.is_exact, account.rerun_in_vain) == (False, False)
 
 
 def test_rows_that_do_not_come_again_are_counted() -> None:
@@ -243,6 +246,12 @@ def test_the_next_owner_knows_where_the_first_row_is() -> None:
     made.health.healing.heard_begin(OperatorReport(SINK, "running", "nyc", begun_at=7))
     after = record_from(decode_content(encode_content(made)), "ams", (), "fra", 0.0, 0.0)
     assert after.health.healing.account.first_begun_at == {SINK: 7}
+
+
+def test_the_history_says_that_all_has_begun_again() -> None:
+    made = record()
+    told = [made.history.recovered(attempt(1, is_rerun=is_rerun, _2=Continuation()), made.nodes, 0.0).reason for is_rerun in (False, True)]
+    assert told == ["", "all operators have begun again, from the first rows of the files"]
 
 
 def test_links_replaced_before_a_rerun_have_cost_nothing() -> None:
