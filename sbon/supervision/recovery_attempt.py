@@ -58,7 +58,7 @@ class Attempt(msgspec.Struct):
     positions: dict[OperatorId, Made] = msgspec.field(default_factory=dict)
     """Sources that begin in the midst of their files, with the rows before that place."""
     dealt: dict[OperatorId, DealtTurns | msgspec.UnsetType] = msgspec.field(default_factory=dict)
-    """What splitters that ask a dealer, and instances behind them, are told of owners of turns."""
+    """The owners of turns that splitters which ask a dealer, and instances behind them, begin with."""
     asks_feeders: bool = False
     """True once consumers have answered, and feeders are asked."""
     over: frozenset[OperatorId] = frozenset()

@@ -75,7 +75,9 @@ def test_a_position_with_which_an_attempt_has_failed_is_not_used_again():
     for tried, begins in (({}, True), ({SOURCE: 70}, True), ({SOURCE: 100}, False)):
         lost = frozenset({SOURCE})
         attempt = Attempt(1, "q", User("q", "ams"), 65_536, lost, lost, {SOURCE: "fra"}, {link.id: link}, consumers=taken(link, 120))
-        [[step]] = attempt.make(msgspec.structs.replace(one, positions=AT), tried)
+        known = msgspec.structs.replace(one, positions=AT)
+        attempt.decide(known, tried)
+        [[step]] = attempt.make(known)
         assert isinstance(step.message, Instantiate)
         assert step.message.taken_up is not None
         assert step.message.taken_up.begins_behind == (100 if begins else msgspec.UNSET)
