@@ -107,6 +107,7 @@ def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Pat
         seed=seed,
         network=scenario.network,
         cpu=scenario.cpu,
+        settings={"optimiser": {"predictions": "fine"}},
         settings_of=lambda number: layers[number],
         data_dir=directory,
         log_file=directory / LOG_NAME,

@@ -14,10 +14,17 @@ BATCH_INTERVAL_S = 0.2
 """Longest pause between two batches of a source, unless a test sets another: a quarter of the events, and of the time, of the default."""
 
 
-def settled_world(nodes: int | Topology = 4, **how: Any) -> World:
-    """Returns a world whose agents have started and agree on who is alive; `how` as for `World`."""
+def settled_world(nodes: int | Topology = 4, *, predictions: str = "coarse", **how: Any) -> World:
+    """Returns a world whose agents have started and agree on who is alive; `how` as for `World`.
+
+    Parameters
+    ----------
+    predictions : "fine" for stories about predictions, or about what is decided by them
+    """
     settings = how.pop("settings", {})
-    world = World(nodes, settings={**settings, "engine": {"batch_interval_s": BATCH_INTERVAL_S, **settings.get("engine", {})}}, **how)
+    engine = {"batch_interval_s": BATCH_INTERVAL_S, **settings.get("engine", {})}
+    optimiser = {"predictions": predictions, **settings.get("optimiser", {})}
+    world = World(nodes, settings={**settings, "engine": engine, "optimiser": optimiser}, **how)
     world.start_all()
     world.settle()
     return world

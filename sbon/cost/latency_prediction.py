@@ -27,12 +27,10 @@ from sbon.types import FloatArray, NodeId, OperatorId
 
 LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
 """Widths (s) and numbers of intervals to try, in order. The narrowest width is the pace of sources: an interval has one batch of each."""
-BURSTS = (0.25, 512)
-"""The same where sources have bursts, known by quarters of a second: each burst of the minute is whole, wherever the greatest one is."""
+BURST_S = 0.25
+"""Width of the intervals where sources have bursts, which are known by quarters of a second; their number is `PlacedQuery.detail`."""
 PARTS = 4
 """Parts of a measured interval for which arrivals in bursts are estimated; the time of a prediction grows with them."""
-DRAWS = 5
-"""Draws of batches of unequal size, of which the median counts."""
 EVEN = 0.05
 """Dispersion up to which batches count as equal."""
 WAITS = 2
@@ -140,10 +138,10 @@ def _drawn(query: PlacedQuery, case: "_Case") -> tuple[Expected, FloatArray | No
     if not query.arrivals or not case.is_on_one_way() or max(map(dispersion, (one.rows for one in query.arrivals.values()))) < EVEN:
         cases, found = [case], [case.expected()]
     else:
-        width_s, intervals = BURSTS
+        width_s, intervals = _bursts(query)
         parts = round(width_s / query.pace_s)
         rng = np.random.default_rng(0)
-        cases = [_Case(query, Edge.EXPECTED, width_s / parts, parts * intervals, parts, rng) for _ in range(DRAWS)]
+        cases = [_Case(query, Edge.EXPECTED, width_s / parts, parts * intervals, parts, rng) for _ in range(query.detail.draws)]
         found = [one.expected() for one in cases]
     middle = int(np.argsort([float(one.likely_s.max()) for one in found])[len(found) // 2])
     answers = cases[middle].answers
@@ -197,7 +195,12 @@ def loads(query: PlacedQuery) -> dict[NodeId, float]:
 
 
 def _ladder(query: PlacedQuery) -> tuple[tuple[float, int], ...]:
-    return (BURSTS,) if query.arrivals else LADDER
+    return (_bursts(query),) if query.arrivals else LADDER
+
+
+def _bursts(query: PlacedQuery) -> tuple[float, int]:
+    """Returns the width (s) and the number of intervals where sources have bursts."""
+    return BURST_S, query.detail.intervals
 
 
 def _expected_case(query: PlacedQuery) -> "_Case":
@@ -208,7 +211,7 @@ def _expected_case(query: PlacedQuery) -> "_Case":
     intervals, but not where nodes send to each other in circles: there the prediction would take seconds.
     """
     if query.arrivals:
-        width_s, intervals = BURSTS
+        width_s, intervals = _bursts(query)
         whole = _Case(query, Edge.EXPECTED, width_s, intervals)
         return whole if whole.has_circle() else _Case(query, Edge.EXPECTED, width_s / PARTS, PARTS * intervals)
     short, minute = _case(query, Edge.EXPECTED), _Case(query, Edge.EXPECTED, *LADDER[-1])

@@ -31,6 +31,21 @@ LEAST_FLOW = 1e-9
 """Selectivity by rule of an operator that is expected to give nothing."""
 
 
+class BurstDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """The effort with which the latency of a query is predicted whose sources have bursts."""
+
+    intervals: int
+    """Number of quarters of a second around the greatest burst. 512 have each burst of the measured minute whole, wherever the greatest
+    one is."""
+    draws: int
+    """Draws of batches of unequal size, of which the median counts."""
+
+
+FINE = BurstDetail(intervals=512, draws=5)
+DETAILS: Mapping[str, BurstDetail] = {"fine": FINE, "coarse": BurstDetail(intervals=64, draws=1)}
+"""Effort by the value of `optimiser.predictions`."""
+
+
 class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A placed query with its figures. Mappings by operator have every operator of `plan`, those by node every node that may be used."""
 
@@ -46,6 +61,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
     network: Network
     arrivals: Mapping[OperatorId, Series] = {}
     """Measured arrivals of sources; those left out come evenly, at the rate of their links."""
+    detail: BurstDetail = FINE
     network_usage_bytes: float = 0.0
     now: float = 0.0
     """Instant of the prediction, on the clock of the cost store."""

@@ -1,5 +1,7 @@
 """Settings of the optimisers."""
 
+from typing import Literal
+
 import msgspec
 
 
@@ -47,6 +49,9 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     replan: bool = True
     """Give running queries with instances = 'auto' the number of instances that their measured rates need, and any running query that no
     placement carries another order of its operators. Off, or enabled = false: only when `sbon replan` asks for it."""
+    predictions: Literal["fine", "coarse"] = "fine"
+    """Effort for the predicted latency of running queries whose sources have bursts. `coarse` looks at the 16 s around the greatest burst
+    instead of the whole minute, and draws sizes of batches once instead of five times: several times quicker, less exact."""
     multicast: bool = True
     """Split the outputs of this agent's operators by multicast operators near several consumers. Off: one copy goes to each consumer."""
     multicast_saving_min_fraction: float = 0.05

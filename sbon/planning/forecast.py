@@ -16,7 +16,7 @@ import numpy as np
 
 from sbon.cost.arrivals import Series
 from sbon.cost.latency_prediction import LatencyPrediction
-from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.placed_query import DETAILS, PlacedQuery
 from sbon.cost.prediction import Prediction
 from sbon.cost.store import CostStore
 from sbon.planning.gathering import placed_query
@@ -133,6 +133,7 @@ class Forecast:
         now: float,
         *,
         anywhere: bool = False,
+        detail: str = "fine",
     ) -> PlacedQuery | None:
         """Returns the query as it runs now, with measured rates; None while a round trip is unknown.
 
@@ -141,6 +142,7 @@ class Forecast:
         nodes : where its operators are now; those that are left out are where they were placed
         rtt_ms : returns the round trip between two nodes
         anywhere : True if operators may move: then all pairs of nodes have a latency, and nodes without one are left out
+        detail : the setting `optimiser.predictions`
         """
         self.node_of = {operator: nodes.get(operator, node) for operator, node in self.node_of.items()}
         pairs = {(self.node_of[link.source], self.node_of[link.target]) for link in self.plan.links if self._takes_part(link)}
@@ -166,7 +168,8 @@ class Forecast:
             arrivals=self._bursts(reports),
             now=now,
         )
-        return msgspec.structs.replace(found, nodes={**{node: cost_store.nodes.of(node, now) for node in others}, **found.nodes})
+        nodes_used = {**{node: cost_store.nodes.of(node, now) for node in others}, **found.nodes}
+        return msgspec.structs.replace(found, nodes=nodes_used, detail=DETAILS[detail])
 
     def _bursts(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[OperatorId, Series]:
         """Returns the rows by quarter of a second of those sources that give them in bursts."""

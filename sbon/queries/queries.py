@@ -109,7 +109,9 @@ class OwnedQueries:
             self._resuming.keep()  # the query may have another plan
 
         self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, changed)
-        forecasting = Forecasting(host, gossip.estimated_rtt_ms, cost_store, events.predicted, lambda record: adapting.look(record))
+        forecasting = Forecasting(
+            host, gossip.estimated_rtt_ms, cost_store, events.predicted, lambda record: adapting.look(record), optimiser
+        )
         self.statements = Submitting(self, parts, forecasting.as_it_runs)
         adapting = Adapting(host, directory.me, optimiser, self.recovering.replans, self.statements.resize)
         self.watching = Watching(

@@ -7,6 +7,7 @@ import structlog
 
 from sbon.cost.store import CostStore
 from sbon.errors import SbonError
+from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
 from sbon.supervision.record import QueryRecord
@@ -54,6 +55,7 @@ class Forecasting:
     ----------
     predicted : called with a query after each prediction, and once a minute to tell what is measured
     compared : called with a query after its measured rates have been compared with its numbers of instances and its order
+    optimiser : returns the settings, which may change while the agent runs
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class Forecasting:
         cost_store: CostStore,
         predicted: Callable[[QueryRecord], None],
         compared: Callable[[QueryRecord], None],
+        optimiser: Callable[[], OptimiserConfig],
     ) -> None:
         self._host, self._rtt_ms, self._cost_store, self._predicted, self._compared = host, rtt_ms, cost_store, predicted, compared
+        self._optimiser = optimiser
         self._log = structlog.get_logger("agent")
 
     def look(self, record: QueryRecord) -> None:
@@ -79,7 +83,7 @@ class Forecasting:
             return
         from sbon.cost.prediction import predict
 
-        query = forecast.query(record.nodes, record.reports, self._cost_store, self._rtt_ms, now)
+        query = self._query(record, forecast)
         if query is None:
             forecast.failed(now)
             return
@@ -92,10 +96,11 @@ class Forecasting:
 
     def as_it_runs(self, record: QueryRecord) -> "PlacedQuery | None":
         """Returns a query with measured rates and the nodes that its operators could be on; None while too little is known of it."""
-        forecast = record.forecast
-        if forecast is None:
-            return None
-        return forecast.query(record.nodes, record.reports, self._cost_store, self._rtt_ms, self._host.now(), anywhere=True)
+        return self._query(record, record.forecast, anywhere=True) if record.forecast is not None else None
+
+    def _query(self, record: QueryRecord, forecast: "Forecast", *, anywhere: bool = False) -> "PlacedQuery | None":
+        now, detail = self._host.now(), self._optimiser().predictions
+        return forecast.query(record.nodes, record.reports, self._cost_store, self._rtt_ms, now, anywhere=anywhere, detail=detail)
 
     def _reorder(self, record: QueryRecord) -> None:
         """Compares rates with those for which the order of operators is known to be good, and looks for another order if necessary."""
@@ -116,7 +121,7 @@ class Forecasting:
         resizing = forecast.resizing if forecast is not None else None
         if forecast is None or resizing is None or not resizing.look(record.reports, now):
             return
-        query = forecast.query(record.nodes, record.reports, self._cost_store, self._rtt_ms, now)
+        query = self._query(record, forecast)
         if query is None:
             resizing.failed()
             return

@@ -19,7 +19,7 @@ from sbon_testbed.topology import CitiesConfig, Topology, build
 SETTLE_S = 20.0
 WATCHED_S = 90.0
 """Seconds that queries run: long enough that the sinks' latest figures no longer include the start."""
-SETTINGS: dict[str, Any] = {"optimiser": {"enabled": False}}
+SETTINGS: dict[str, Any] = {"optimiser": {"enabled": False, "predictions": "fine"}}
 """Operators stay where they were placed, so that the prediction is for the placement that runs."""
 QUERY = """
 CREATE SOURCE s{number} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)

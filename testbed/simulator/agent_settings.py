@@ -53,6 +53,8 @@ class AgentSettings:
         # Many small batches cost real time, so a source's pause is always the longest one, unless a test overrides it.
         pause_s = {**self._common.get("engine", {}), **self._single(number).get("engine", {})}.get("batch_interval_s")
         fixed["engine"] = {"batch_interval_min_s": EngineConfig().batch_interval_s if pause_s is None else pause_s}
+        # Predictions take no virtual time, and few stories look at them.
+        fixed["optimiser"] = {"predictions": "coarse"}
         if not directory:
             fixed["telemetry"] = {"enabled": False}
         return load(AgentConfig, "", "agent settings", fixed, self._common, self._single(number))

@@ -83,7 +83,7 @@ class World:
     nodes : number of nodes, or a finished topology
     seed : seed of everything random
     topology : kind of topology, if `nodes` is a number
-    settings : settings of every agent, as in its TOML file
+    settings : settings of every agent, as in its TOML file; predictions are coarse unless these say otherwise
     settings_of : more settings for single agents, by number
     data_dir : folder for the agents' states, one folder each; None: agents keep nothing, and telemetry is off
     log_file : file for the agents' logs, stamped with virtual time; None: no logs

@@ -73,7 +73,7 @@ class _Overlay:
         cores = int(rng.integers(1, 3))
         self._cpu = CpuConfig(cores=cores, batch_us=100.0, row_ns=float(rng.uniform(5e3, 2e4)), timed=True)
         self._topology = build(CitiesConfig(), NODES, seed)
-        self.world = World(self._topology, seed=seed, settings={"optimiser": {"enabled": False}}, cpu=self._cpu)
+        self.world = World(self._topology, seed=seed, settings={"optimiser": {"enabled": False, "predictions": "fine"}}, cpu=self._cpu)
         self.world.start_all()
         self.world.settle()
         self._places = [self._topology.nodes[int(place)] for place in rng.integers(NODES, size=2)]

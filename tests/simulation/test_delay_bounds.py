@@ -37,7 +37,7 @@ C = 2
 def make_world(seed: int = 5, data_dir: Path | None = None, **settings: dict[str, object]) -> World:
     topology = Topology("line", ("a", "b", "c", "d"), ({}, {}, {}, {}), RTT_MS, np.zeros(4))
     steady = {"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.2}, "membership": {"interval_s": 0.5}}
-    world = settled_world(topology, seed=seed, settings={**steady, **settings}, data_dir=data_dir)
+    world = settled_world(topology, seed=seed, settings={**steady, **settings}, data_dir=data_dir, predictions="fine")
     world.run(60)
     world.submit(SOURCES, at=C)
     return world

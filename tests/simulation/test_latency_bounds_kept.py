@@ -28,7 +28,7 @@ def make_world(**settings: dict[str, object]) -> World:
     topology = Topology("line", ("a", "b", "c"), ({}, {}, {}), RTT_MS, np.zeros(3))
     cpu = CpuConfig(cores=2, batch_us=100.0, row_ns=500e3, timed=True)
     steady = {"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}, "engine": {"batch_interval_s": 0.05}}
-    world = settled_world(topology, seed=5, settings={**steady, **settings}, cpu=cpu)
+    world = settled_world(topology, seed=5, settings={**steady, **settings}, cpu=cpu, predictions="fine")
     world.run(30)
     return world
 

@@ -165,7 +165,7 @@ def test_what_a_member_told_of_costs_is_forgotten_with_it() -> None:
 
 
 def test_a_source_whose_rows_come_in_bursts_says_so(tmp_path) -> None:
-    world = World(2, seed=1, data_dir=tmp_path)
+    world = World(2, seed=1, data_dir=tmp_path, settings={"optimiser": {"predictions": "fine"}})
     world.start_all()
     world.settle()
     path = world.data_dir_of(0) / "files" / "r.csv"

@@ -63,6 +63,7 @@ def make_world(
     data_dir: Path | None = None,
     cpu: CpuConfig | None = None,
     optimiser: dict[str, Any] | None = None,
+    predictions: str = "coarse",
 ) -> World:
     takes_over = data_dir is None  # a home that keeps its disk restarts its queries
     settings = {
@@ -75,7 +76,7 @@ def make_world(
         "membership": {"interval_s": 0.5},
         "migration": {"timeout_s": 4.0, "lease_s": 8.0},
     }
-    return settled_world(nodes, seed=seed, network=network, settings=settings, data_dir=data_dir, cpu=cpu)
+    return settled_world(nodes, seed=seed, network=network, settings=settings, data_dir=data_dir, cpu=cpu, predictions=predictions)
 
 
 def submitted(world: World, sql: str, right: int) -> tuple[Any, QueryRecord]:

@@ -36,7 +36,7 @@ class Story:
     """A query whose source b is on the node of the sink, while a and c are together on another node."""
 
     def __init__(self, nodes: int, rare: int, rate: int = 40, rows: int = ROWS, keys: int = 3, **how: Any) -> None:
-        self.world: World = make_world(nodes, seed=3, **how)
+        self.world: World = make_world(nodes, seed=3, predictions="fine", **how)
         for seed, (name, number) in enumerate({"a": 1, "b": 0, "c": 1}.items(), 1):
             node, fields = self.world.nodes[number % nodes], FIELDS.format(k=keys, m=rare)
             self.world.submit(SOURCE.format(name=name, node=node, rate=rate, rows=rows, seed=seed, fields=fields))

@@ -35,7 +35,7 @@ def make_world(*, changes: bool = False, pace_s: float = 0.05) -> World:
         "membership": {"interval_s": 0.5},
     }
     cpu = CpuConfig(cores=4, batch_us=100.0, row_ns=ROW_NS, timed=True)
-    world = settled_world(topology, seed=5, settings=settings, cpu=cpu)
+    world = settled_world(topology, seed=5, settings=settings, cpu=cpu, predictions="fine")
     world.run(30)
     return world
 

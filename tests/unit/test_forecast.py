@@ -112,6 +112,24 @@ def test_rows_that_come_in_bursts_are_predicted_as_they_come() -> None:
     assert profile_of(bursty)[""][SOURCE] == 110_000, "without a declared profile, the query must carry the greatest measured rate"
 
 
+def test_a_coarse_prediction_looks_at_the_greatest_burst_alone() -> None:
+    """A quarter of a second with the most rows is half a minute away from two seconds that make answers later."""
+    forecast, even = make_forecast(), reports(100.0, 20_000.0)
+    bursts = (*[2_500] * 60, 30_000, *[2_500] * 119, *[27_500] * 8, *[2_500] * 52)
+    told = {**even, SOURCE: msgspec.structs.replace(even[SOURCE], bursts=bursts)}
+    nodes = {spec.id: spec.pinned or "a" for spec in PLAN.operators}
+
+    fine, coarse = (forecast.query(nodes, told, CostStore("b"), lambda a, b: 10.0, now=1.0, detail=detail) for detail in ("fine", "coarse"))
+
+    assert fine is not None
+    assert coarse is not None
+    late, early = (predict(query).latency.worst_s for query in (fine, coarse))
+    assert early is not None
+    assert late is not None
+    assert late.value > 1.5 * early.value
+    assert (fine.detail.draws, coarse.detail.draws) == (5, 1)
+
+
 def test_a_short_departure_is_forgotten() -> None:
     forecast, cost_store = predicted(100.0)
 
