@@ -2,8 +2,9 @@
 
 `sbon.rearranging.multicasting` calls `tell` after each such change, and the periodic work of the agent calls `look`.
 
-Until the receiver has answered, the sending operator stays on this host (`Output.told`). So requests that the receiver sends under the old
-name (a migration's lock, a query that wants to use everything upstream) still reach this host, which finds the link by its id.
+Until the receiver has answered, the sending operator and those that sent before stay on this host (`Output.staying`). So requests that the
+receiver sends under an old name (a migration's lock, a query that wants to use everything upstream) still reach this host, which finds the
+link by its id.
 """
 
 from collections.abc import Callable
@@ -52,7 +53,7 @@ class Telling:
     def tell(self, outputs: list[Output], told: Callable[[], None] = lambda: None) -> None:
         """Tells the receivers of these outputs which operator has the sending end now; calls `told` for each that has answered."""
         for output in outputs:
-            output.told = False
+            output.staying.add(output.link.source)
             self._told.setdefault(output.link.id, told)
             self._shell.do(self._passing.passed(output.link.id, output.link.handed))
 
@@ -60,7 +61,7 @@ class Telling:
         found = self._flow.ends.gives(action.link)
         if isinstance(action, Noted):
             if found is not None:
-                found[1].told = True
+                found[1].staying.clear()
             self._told.pop(action.link)()
         elif found is None:
             del self._told[action.link]
@@ -118,10 +119,11 @@ class Telling:
                 self._said[link] = tries + 1, now + pause_s(tries + 1)
 
     def _tell_loss(self, output: Output, lost: bool) -> None:
-        output.told = False
+        output.staying.add(output.link.source)
 
         def answered(result: Message | SbonError) -> None:
-            output.told = not self._passing.is_telling(output.link.id)  # the receiver may still have to learn the new source
+            if not self._passing.is_telling(output.link.id):  # otherwise the receiver still has to learn the new source
+                output.staying.clear()
             if not isinstance(result, SbonError):
                 self._lost[output.link.id] = lost
 

@@ -20,7 +20,7 @@ from sbon.links.unsafe import Unsafe
 from sbon.query.plan import LinkSpec
 from sbon.scheduling import StimulusFifo
 from sbon.schema import Schema
-from sbon.types import NodeId, QueryId
+from sbon.types import NodeId, OperatorId, QueryId
 from sbon.watermarks import WATERMARK_MIN
 from sbon.wire.links import Acknowledge
 
@@ -193,8 +193,8 @@ class Output(End):
         "row_rate",
         "schema",
         "sender",
+        "staying",
         "steady_rate",
-        "told",
         "users",
     )
 
@@ -211,8 +211,9 @@ class Output(End):
         """Report of the target's host about the consumers behind it, and the monotonic time until which it counts."""
         self.obstructed = ""
         """Reason why nothing sent here arrives; empty if it may arrive (`sbon.links.dead_ends`)."""
-        self.told = True
-        """True if the receiver knows which operator sends on this link; until then that operator stays on this host."""
+        self.staying: set[OperatorId] = set()
+        """Operators that stay on this host until the receiver knows who sends on this link: that operator, and those that sent before. The
+        receiver may take any of them for the sender. If one moved, the receiver would look for this end there, and believe that host."""
         self.packing = Packing(sender.compression)
         self.is_packing = False
         """A batch is being packed on an executor thread; those behind it wait."""
@@ -242,6 +243,11 @@ class Output(End):
         self.sender.begins_anew()
         self.missing, self.obstructed = 0, ""
         self.absence = self.dead_end = None
+
+    @property
+    def told(self) -> bool:
+        """True if the receiver knows which operator sends on this link."""
+        return not self.staying
 
     @property
     def made_by_target(self) -> int | None:

@@ -90,7 +90,7 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
     if output.link.id != message.end.link.id or output.node != message.end.node:
         link = msgspec.structs.replace(output.link, id=message.end.link.id)
         renew_output(flow, instance, output, link, message.end.node, message.end.epoch)
-        output.told = True  # the home tells the new operator who feeds it
+        output.staying.clear()  # the home tells the new operator who feeds it
     sender = output.sender
     after, made = sender.forgotten, output.made_by_target
     return Renewed(

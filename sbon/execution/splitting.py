@@ -111,5 +111,6 @@ def _waiting(parent: Instance, relay: Instance) -> list[Batch]:
 
 
 def _handed_to(output: Output, operator: OperatorId) -> Output:
+    output.staying.add(output.link.source)
     output.link = msgspec.structs.replace(output.link, source=operator, handed=output.link.handed + 1)
     return output

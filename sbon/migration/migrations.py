@@ -85,8 +85,8 @@ class Migrations:
             return f"it is {instance.state.value}" + (f": {instance.reason}" if instance.reason else "")
         if instance.stays_for:
             return instance.stays_for
-        if not all(output.told for output in instance.outputs.values()):
-            return "its consumers have not yet been told which operator feeds them"
+        if any(operator in output.staying for one in self._operators.instances.values() for output in one.outputs.values()):
+            return "consumers have not yet been told which operator feeds them"
         return "" if self.may_be_rewired(operator) else "it or a neighbour is moving already"
 
     def may_be_rewired(self, operator: OperatorId) -> bool:

@@ -184,7 +184,7 @@ def test_an_end_turns_to_an_operator_that_begins_anew_though_the_lost_one_was_ne
     """The lost operator cannot answer any more; the new copy hears from its home who feeds it."""
     instance = Instance(OperatorSpec("q.1", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
     output = instance.outputs[LINK.id] = Output(LINK, "a", 0, (), LinkSender(LINK.id, LinkConfig()), {"q"})
-    output.told = False
+    output.staying.add("a")
     ends: Ends[Instance, Input, Output] = Ends(10)
     ends.add_giving(instance, output)
     outgoing = SimpleNamespace(spilling=SimpleNamespace(rename=lambda link, new: None), transmit=lambda output: None)

@@ -92,6 +92,7 @@ def test_a_multicast_takes_over_the_outputs_with_a_later_turn_and_stands_where_t
     (between,) = relay.inputs.values()
     assert list(relay.outputs) == ["a", "b"]
     assert [(output.link.source, output.link.handed) for output in relay.outputs.values()] == [("q.1~m", 1)] * 2
+    assert [output.staying for output in relay.outputs.values()] == [{"q.1"}] * 2, "until they are told, consumers take it for the sender"
     assert list(parent.outputs) == ["c", between.link.id]
     assert (relay.watermark_us, relay.watermark_out_us, between.watermark_us) == (700, 700, 700)
     assert feeds(parent, relay)

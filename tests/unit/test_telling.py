@@ -58,9 +58,10 @@ def telling():
 def test_receiver_that_does_not_answer_is_told_again_where_it_is_then(telling):
     machine, directory, output, _, world = telling
     told = []
+    output.staying.add("q.1")
     machine.tell([output], lambda: told.append("once"))
     assert directory.answer(LinkError("away")) == ("far", Handed(LINK, "here"))
-    assert (output.told, directory.asked) == (False, [])
+    assert (output.told, output.staying, directory.asked) == (False, {"q.1", "q.1~m"}, [])
 
     output.moved("there", 1)
     world.time.run_until(0.49)
@@ -68,7 +69,7 @@ def test_receiver_that_does_not_answer_is_told_again_where_it_is_then(telling):
     world.time.run_until(0.51)
     assert not told
     assert directory.answer(Done()) == ("there", Handed(LINK, "here"))
-    assert (output.told, told) == (True, ["once"])
+    assert (output.told, output.staying, told) == (True, set(), ["once"])
     world.time.run_until(100.0)
     assert directory.asked == []
 
