@@ -219,7 +219,7 @@ class Dispatch:
             case EndOrphan(query):
                 agent.queries.homes.end_hosted(query, respond)
             case Drop(query):
-                agent.queries.owned.dropping.drop(query, lambda problem: respond(problem or DoneMessage()))
+                agent.queries.owned.dropping.drop(query, lambda problem: respond(problem or DoneMessage()), is_asked=True)
             case _:
                 raise RemoteProtocolError(f"{type(message).__name__} is not a request")
 

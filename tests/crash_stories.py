@@ -117,6 +117,15 @@ def sometimes_restart(world: World, numbers: Sequence[int], rng: np.random.Gener
             world.run(float(rng.uniform(0.0, calm_s)))
 
 
-def finish(world: World, record: QueryRecord, timeout_s: float = 120.0) -> None:
-    """Waits until a query has given all its rows."""
-    world.run_until(lambda: record.state is QueryState.FINISHED, timeout_s, "the query ends")
+def of_owner(world: World, record: QueryRecord) -> QueryRecord:
+    """Returns the record that the query's present owner has: another agent may have taken the query over."""
+    agents = {agent.name: agent.queries.owned for agent in world.agents if isinstance(agent, Agent)}
+    owner = max((owned.register.owners.of(record.id) for owned in agents.values()), key=lambda one: one.epoch)
+    found = agents[owner.name].find(record.id) if owner.name in agents else None
+    return record if found is None else found
+
+
+def finish(world: World, record: QueryRecord, timeout_s: float = 120.0) -> QueryRecord:
+    """Waits until a query has given all its rows; returns the record of its owner."""
+    world.run_until(lambda: of_owner(world, record).state is QueryState.FINISHED, timeout_s, "the query ends")
+    return of_owner(world, record)

@@ -41,8 +41,13 @@ class Dropping:
         self._host, self._directory = parts.host, parts.directory
         self._replication, self._homes, self._reaches, self._resuming = parts.replication, parts.homes, parts.reaches, parts.resuming
 
-    def drop(self, name: str, done: Dropped) -> None:
-        """Ends a query by id or name, wherever its home is."""
+    def drop(self, name: str, done: Dropped, *, is_asked: bool = False) -> None:
+        """Ends a query by id or name, wherever its home is.
+
+        Parameters
+        ----------
+        is_asked : another agent asks for it, because it takes this one for the home
+        """
         record, waiting = self._owned.find(name), self._resuming.find(name)
         if record is None and waiting is None and self._replication.catalog.get(name) is None:
             waiting = self._resuming.find_short(name)
@@ -57,16 +62,16 @@ class Dropping:
             self.drop_own(record, done)
             return
         home, query = home_and_id(name, self._replication.catalog, self._owned.register.owners)
-        if self._owned.ownership.when_decided(query, lambda: self.drop(name, done)):  # it is being taken over here
+        if self._owned.ownership.when_decided(query, lambda: self.drop(name, done, is_asked=is_asked)):  # it is being taken over here
             return
         # A home that has restarted also knows its queries by their former ids.
         if home == self._directory.me or self._homes.state(query, home) not in (HomeState.PRESENT, HomeState.RESTARTED):
-            self._drop_orphan(name, done)
+            self._drop_elsewhere(name, done, is_asked=is_asked)
             return
 
         def answered(result: Message | SbonError) -> None:
             if isinstance(result, QueryError):
-                self._drop_orphan(name, done)
+                self._drop_elsewhere(name, done, is_asked=is_asked)
             elif isinstance(result, LinkError):
                 hint = f"drop it again once `sbon members` shows whether {home} has failed"
                 done(LinkError(f"{home}, the home of {name}, does not answer ({result}) and may still drop it; {hint}"))
@@ -138,11 +143,21 @@ class Dropping:
         self._owned.recovering.forget(record.id)
         self._owned.ownership.ended(record.id, told)
 
-    def _drop_orphan(self, name: str, done: Dropped) -> None:
-        """Ends a query without a home. If no such query has the name, the error says to what the name belongs."""
+    def _drop_elsewhere(self, name: str, done: Dropped, *, is_asked: bool) -> None:
+        """Ends a query without a home, or one that only another agent knows: its owner has restarted, and keepers may take it over.
+
+        If there is no such query, the error says to what the name belongs. A request of another agent is not passed on once more: otherwise
+        two agents might ask each other for ever.
+        """
 
         def told(rows: list[dict[str, Any]]) -> None:
             orphans = [row for row in rows if row["state"] == "orphaned"]
+            waiting = [
+                row for row in rows if row["state"] == "waiting" and row["owner"] != self._directory.me and name in (row["id"], row["name"])
+            ]
+            if len(waiting) == 1 and not is_asked:
+                self._directory.request(waiting[0]["owner"], Drop(query=waiting[0]["id"]), answered)
+                return
             found = [row for row in orphans if name in (row["id"], row["name"])]
             found = found or [row for row in orphans if is_short_for(name, row["id"])]
             if len(found) == 1:
@@ -152,6 +167,9 @@ class Dropping:
                 done(None)
             else:
                 done(nothing_to_drop(name, self._replication.catalog, [text for row in rows for text in (row["id"], row["name"])]))
+
+        def answered(result: Message | SbonError) -> None:
+            done(result if isinstance(result, SbonError) else None)
 
         def ended(query: QueryId, problem: SbonError | None) -> None:
             if problem is None:

@@ -117,7 +117,8 @@ class QueryRecord:
     def reason(self) -> str:
         """Describes what is wrong; empty if nothing is."""
         step, troubles = self.health.healing.step, self.health.reasons
-        remedy = self._remedy if troubles and not step and not is_dropped(self) else ""
+        is_over = is_dropped(self) or self.state is QueryState.FINISHED
+        remedy = self._remedy if troubles and not step and not is_over else ""
         slow = self.forecast.reason if self.forecast is not None else ""
         cut_off = self.health.healing.ownership if self.health.healing.is_cut_off else ""
         dropped = SERVES_OTHERS if is_dropped(self) else ""

@@ -156,10 +156,11 @@ def _made_by(user: deployment.User, speaker: NodeId, facts: Facts) -> bool:
 def _is_named_for(link: LinkSpec) -> bool:
     """Tells whether the link's name consists of its own ends, so that it cannot be the name of other operators' link.
 
-    A link that begins at a multicast is named after the operator whose stream the multicast carries.
+    A link that a multicast has taken over is named after the operator whose stream the multicast carries. A link that another query gets
+    from the multicast is named after the multicast itself.
     """
-    source = link.source.partition(MULTICAST_MARK)[0]
-    return link.id.startswith(link_id(source, link.target, link.port)) and target_of(link.id) == link.target
+    sources = {link.source, link.source.partition(MULTICAST_MARK)[0]}
+    return link.id.startswith(tuple(link_id(one, link.target, link.port) for one in sources)) and target_of(link.id) == link.target
 
 
 def _instantiate(message: deployment.Instantiate, speaker: NodeId, facts: Facts) -> Standing:

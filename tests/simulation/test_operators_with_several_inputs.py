@@ -133,10 +133,10 @@ def ended(folder: Path, seed: int, is_cut: bool) -> tuple[Account, Counter[tuple
 
 def outcome(world: World, record: QueryRecord) -> tuple[Account, Counter[tuple[int, ...]]]:
     """Waits for the end of the query; returns its account of lost rows, and the rows in its file."""
-    finish(world, record)
+    last = finish(world, record)
     found = Counter(written(world, "k", SINK))
     world.close()
-    return record.health.healing.account, found
+    return last.health.healing.account, found
 
 
 def of_several(folder: Path, seed: int, sql: str, options: str) -> tuple[Account, Counter[tuple[int, ...]]]:

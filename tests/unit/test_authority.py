@@ -216,6 +216,10 @@ def test_the_home_makes_operators_and_links_of_its_own_query_alone():
     assert standing(Use(SOURCE, mine, (End(theirs, "x", ()),)), "evil") is STRANGER
     assert standing(Use(SOURCE, mine, (End(into, "x", ()),)), "evil") is SPEAKS, "any query may use any operator"
     assert standing(Use(SOURCE, User(QUERY, "evil")), "evil") is STRANGER
+    multicast = multicast_id(SOURCE, "x")
+    beside = LinkSpec(f"{multicast}>{own}:0", multicast, own, 0, 1.0, 1.0)
+    assert standing(Use(multicast, mine, (End(beside, "x", ()),)), "evil") is SPEAKS, "or a multicast of it"
+    assert standing(Instantiate(spec(own), (End(beside, "x", ()),), (), mine), "evil") is SPEAKS
     assert standing(Refeed("evil.0000001.01", LINK.id, End(theirs, "x", ()), gives=False), "evil") is STRANGER
 
 

@@ -18,6 +18,7 @@ from sbon.queries.replication import Replication
 from sbon.query.ids import query_id
 from sbon.query.instances import sets_of
 from sbon.query.plan import Changed, Sizing
+from sbon.supervision.health import News
 from sbon.supervision.history import History
 from sbon.supervision.homes import HomeState
 from sbon.supervision.kept_record import left_of
@@ -402,6 +403,32 @@ def test_a_query_whose_home_is_gone_or_does_not_know_it_is_ended_on_its_hosts(wo
     assert grave is not None
     assert grave.dropped
     assert world.queries.ownership.inheriting.promises.is_over(THEIRS)
+
+
+def test_a_query_that_has_finished_advises_nobody_to_submit_it_again(world: World) -> None:
+    record = world.deploy()
+    record.health.heard(record.sink, News.HOST_FAILED, "the sink was on x, which failed")
+    assert "stays away" in record.reason
+    record.state = QueryState.FINISHED
+    assert record.reason == "the sink was on x, which failed"
+
+
+def test_a_query_that_its_restarted_owner_waits_to_go_on_with_is_dropped_there(world: World) -> None:
+    """This agent has restarted, too, and does not know that another one had taken the query over."""
+    world.home_state = HomeState.RESTARTED
+    waiting = [{"id": THEIRS, "name": THEIRS, "state": "waiting", "owner": "c"}]
+    answers = world.drop(THEIRS)
+    world.directory.pop("request", "a").done(QueryError("there is no query"))
+    world.homes.pop("all_rows").done(waiting)
+    there = world.directory.pop("request", "c")
+    assert there.given[1] == Drop(query=THEIRS)
+    there.done(Done())
+    assert answers == [None]
+
+    world.queries.dropping.drop(THEIRS, answers.append, is_asked=True)
+    world.directory.pop("request", "a").done(QueryError("there is no query"))
+    world.homes.pop("all_rows").done(waiting)
+    assert isinstance(answers[-1], QueryError), "two agents do not ask each other for ever"
 
 
 def test_an_orphan_that_a_host_does_not_release_keeps_its_name(world: World) -> None:
