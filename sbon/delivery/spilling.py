@@ -137,7 +137,7 @@ class Spilling:
                 self._give_back(write.reserved_bytes)
             elif isinstance(result, BaseException):
                 reason = (result.strerror if isinstance(result, OSError) else "") or f"{type(result).__name__}: {result}"
-                sender.backlog.write_failed(reason, self._host.now())
+                sender.write_failed(reason, self._host.now())
                 self._tell_trouble(link, sender.trouble)
             else:
                 store.charged_bytes += result

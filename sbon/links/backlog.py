@@ -198,14 +198,17 @@ class Backlog:
             self._fetched = write.batches[0].sequence - 1
         self.disk_batches += len(write.batches)
 
-    def write_failed(self, reason: str, now: float) -> None:
-        """Records that the write failed: the batches stay in memory, which accepts no more than it can hold."""
+    def write_failed(self, reason: str, now: float) -> int:
+        """Records that the write failed: the batches stay in memory, which accepts no more than it can hold.
+
+        Returns the number of rows that were acknowledged during the write.
+        """
         write, self._busy = self._busy, None
         if not isinstance(write, SpillWrite) or self.budget is None:
             raise LocalProtocolError("write_failed() was called, but no write is under way")
         self.budget.release(write.reserved_bytes)
         self.trouble, self._retry_at = f"spilling to disk failed: {reason}", now + RETRY_S
-        self.forget(self._processed)
+        return self.forget(self._processed)
 
     def fetched(self, batches: Sequence[Batch]) -> int:
         """Takes back the oldest batches from disk. Returns the number of rows that were acknowledged during the read.

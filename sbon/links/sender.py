@@ -244,6 +244,10 @@ class LinkSender:
 
     # ------------------------------------------------------------------------------- the disk (see `sbon.links.backlog`)
 
+    def write_failed(self, reason: str, now: float) -> None:
+        """Records that batches could not be written to disk, and stay in memory."""
+        self.rows_acknowledged += self.backlog.write_failed(reason, now)
+
     def fetched(self, batches: Sequence[Batch]) -> None:
         """Takes back the oldest batches from disk.
 

@@ -3,7 +3,7 @@
 from collections import deque
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.links.backlog import SpillBudget, SpillFetch, SpillWrite
@@ -40,7 +40,7 @@ class Disk:
         busy, self._busy = self._busy, None
         if isinstance(busy, SpillWrite):
             if self._rng.random() < self._failing:
-                self._sender.backlog.write_failed("no space left", now)
+                self._sender.write_failed("no space left", now)
                 return
             assert not self.batches or busy.batches[0].sequence == self.batches[-1].sequence + 1
             self.batches.extend(busy.batches)
@@ -67,6 +67,7 @@ class Disk:
     budget_mib=st.sampled_from((1, 2)),
     after_s=st.sampled_from((0.0, 5.0)),
 )
+@example(seed=1031, window=3, batches=22, trouble=0.0, failing=0.3, budget_mib=1, after_s=5.0)
 def test_every_batch_comes_once_and_in_order_through_memory_and_disk(
     seed: int, window: int, batches: int, trouble: float, failing: float, budget_mib: int, after_s: float
 ) -> None:

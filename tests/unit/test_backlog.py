@@ -113,7 +113,7 @@ def test_a_disk_that_cannot_be_written_leaves_memory_as_it_was_and_is_tried_agai
     for _ in range(8):
         link.sender.offer(0.0, 0, Rows(1, 100))
     assert isinstance(link.sender.backlog.next_io(0.0, may_spill=True), SpillWrite)
-    link.sender.backlog.write_failed("No space left on device", 0.0)
+    link.sender.write_failed("No space left on device", 0.0)
 
     assert not link.sender.has_credit
     assert link.budget.used_bytes == 0
@@ -121,8 +121,21 @@ def test_a_disk_that_cannot_be_written_leaves_memory_as_it_was_and_is_tried_agai
     assert link.sender.backlog.next_io(RETRY_S - 1, may_spill=True) is None
     assert link.sender.backlog.next_wake() == RETRY_S
     assert isinstance(link.sender.backlog.next_io(RETRY_S, may_spill=True), SpillWrite)
-    link.sender.backlog.write_failed("No space left on device", RETRY_S)
+    link.sender.write_failed("No space left on device", RETRY_S)
     assert link.deliver() == list(range(1, 9))
+
+
+def test_rows_that_are_acknowledged_while_a_write_fails_count_as_acknowledged():
+    link = Link(window=4, after_s=0.0)
+    for _ in range(4):
+        link.sender.offer(0.0, 0, Rows(5, 100))
+    assert isinstance(link.sender.backlog.next_io(0.0, may_spill=True), SpillWrite)
+    assert link.sender.acknowledge(4, credit=4)
+    assert link.sender.rows_acknowledged == 10, "the batches being written are not dropped yet"
+
+    link.sender.write_failed("No space left on device", 0.0)
+
+    assert (link.sender.rows_acknowledged, link.sender.rows_held, link.sender.memory_batches) == (20, 0, 0)
 
 
 def test_after_an_outage_in_which_the_disk_failed_the_next_one_spills_in_time():
@@ -130,7 +143,7 @@ def test_after_an_outage_in_which_the_disk_failed_the_next_one_spills_in_time():
     link.fill()
     link.now = 1.0
     assert isinstance(link.sender.backlog.next_io(link.now, may_spill=True), SpillWrite)
-    link.sender.backlog.write_failed("No space left on device", link.now)
+    link.sender.write_failed("No space left on device", link.now)
     link.deliver()
     link.now = RETRY_S + 5.0
     link.fill()
