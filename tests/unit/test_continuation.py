@@ -4,7 +4,7 @@ import itertools
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.links.link_names import link_id
@@ -267,9 +267,12 @@ def test_what_an_operator_lacks_of_a_source_that_was_away_is_said_as_soon_as_it_
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(-50, 200), st.integers(-50, 200))
+@example(size=11, slide=1, seen=-50, until=0)  # the first window begins at -61
+@example(size=30, slide=1, seen=-50, until=200)
 def test_windows_that_are_left_out_are_those_that_have_not_been_answered_and_lack_rows(size: int, slide: int, seen: int, until: int):
     params = WindowParams("ts", size, slide, (), ())
-    unanswered = [start for start in range(-60 * slide, 210 * slide, slide) if start + size >= seen and start <= until]
+    starts = range(-80 * slide, 201 * slide, slide)  # from the least `seen - size` to the greatest `until`
+    unanswered = [start for start in starts if start + size >= seen and start <= until]
     assert windows_left_out(params, seen, until) == len(unanswered)
 
 
