@@ -1,7 +1,8 @@
 """Says which owners of turns a lost splitter that asks a dealer, or a lost instance behind one, begins with. Pure functions.
 
 Each instance knows the turns that were decided before its last rows, so the living instances together know all turns on which the rows that
-they have taken depend. Other turns may be decided anew (docs/dealing.md, *A dealer that is asked*).
+they have taken depend. Other turns may be decided anew (docs/dealing.md, *A dealer that is asked*). If a lost instance had rows of such a
+turn, the new owner lacks them, and so may its answers up to the time until which the lost instance says that answers lack rows.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from sbon.query.params.matched import MatchParams
-from sbon.query.params.source import SinkParams
+from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import MergeParams, SplitParams
 from sbon.query.plan import LinkSpec, OperatorSpec
+from sbon.supervision.crash_analysis import Crash, continuations
 from sbon.supervision.turn_owners import deals_otherwise, known_turns
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import DealtTurns, Renewed
@@ -51,3 +52,14 @@ def test_a_splitter_may_deal_otherwise_than_before_if_it_begins_with_rows_whose_
     assert deals_otherwise(SPLITTER, REST, SPECS, LINKS, [SPLITTER, *INSTANCES], [SPLITTER, *INSTANCES])
     every = [SPLITTER, *INSTANCES, MERGER, TO_SINK]
     assert not deals_otherwise(SPLITTER, REST, SPECS, LINKS, every, every)
+
+
+def test_an_instance_lost_with_its_splitter_says_until_when_answers_lack_rows_of_turns_that_nobody_knows() -> None:
+    """A turn of which only the lost instance had heard is decided anew, and its next owner does not have the rows that were lost."""
+    [feeding] = [link for link in LINKS if link.target == SPLITTER]
+    taken = {link.id: Renewed(link, 1, 10, 90) for link in DEALT if link.target != INSTANCES[0]}
+    taken |= {link.id: Renewed(link, 1, 3, 80) for link in LINKS if link.source == INSTANCES[0]}
+    crash = Crash(SPECS, LINKS, {SPLITTER, INSTANCES[0]}, taken, {feeding.id: Renewed(feeding, 4, 40, 100)}, {})
+    found = continuations(crash)[INSTANCES[0]]
+    delay_us = max(spec.params.watermark_delay_us for spec in SPECS.values() if isinstance(spec.params, SourceParams))
+    assert (found.state_until_us, found.is_exact) == (100 + delay_us, False)
