@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.errors import QueryError
@@ -264,6 +264,7 @@ def pieces(rows: list[Row], cuts: list[int]) -> Iterator[tuple[list[Row], int | 
 
 @examples(200)
 @given(seed=st.integers(0, 2**40))
+@example(seed=7_164)
 def test_matches_are_those_of_a_twin_that_tries_all_ways(seed: int) -> None:
     random = Random(seed)
     query, rows = random_query(random), random_rows(random)
@@ -447,6 +448,9 @@ CASES = {
     "preferred first": Query(("alt", [A, ("seq", [A, B])]), by({"a": "ok"}), told("CLASSIFIER()"), ALL, ("past", ""), None, {}),
     "longer first": Query(("alt", [("seq", [A, B]), A]), by({"a": "ok"}), told("CLASSIFIER()"), ALL, ("past", ""), None, {}),
     "empty rounds": Query(many(many(A, 0, 1, reluctant=True)), by({"a": "ok"}), told("COUNT(*)"), ALL, ("past", ""), None, {}),
+    "empty round after rows": Query(
+        many(("alt", [A, many(B, 0, 1, reluctant=True)])), by({"a": "ok"}), told("COUNT(*)"), ALL, ("past", ""), 9, {}
+    ),
     "bound": Query(
         ("seq", [A, B, ("alt", [C, B])]), by({"b": "v > LAST(a.v)", "c": "v > FIRST(v)"}), told("a.v"), ALL, ("next", ""), None, {}
     ),

@@ -33,7 +33,12 @@ class Program(NamedTuple):
 
 
 class _Code:
-    """Instructions while they are made: a row, a choice between two instructions, or a jump."""
+    """Instructions while they are made.
+
+    `row` waits for a row. `split` continues at either of two instructions, the better one first; at one, if both are the same. A repetition
+    of a part that may be empty has a `round` before the part, and an `again` behind it, with the instructions of another round and of the
+    end of the repetition, the better one first.
+    """
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, int, int]] = []
@@ -73,7 +78,7 @@ class _Code:
         if repeat.most is None:
             # A part that may be empty goes round at least once: an empty round ends the repetition, before less preferred rounds.
             if may_be_empty(repeat.part):
-                self._optional(repeat, excluded, endless=True)
+                self._rounds(repeat, excluded)
             else:
                 split = self.add("split")
                 self.emit(repeat.part, excluded)
@@ -87,16 +92,16 @@ class _Code:
         for split in splits:
             self._set(split, split + 1, len(self.steps), repeat.reluctant)
 
-    def _optional(self, repeat: Repeat, excluded: bool, *, endless: bool) -> None:
+    def _rounds(self, repeat: Repeat, excluded: bool) -> None:
         outer = self.add("split")
-        begin = len(self.steps)
+        begin = self.add("round")
         self.emit(repeat.part, excluded)
-        again = self.add("split")
+        again = self.add("again")
         self._set(again, begin, again + 1, repeat.reluctant)
-        self._set(outer, begin, len(self.steps), repeat.reluctant)
+        self._set(outer, begin, again + 1, repeat.reluctant)
 
     def _set(self, split: int, inside: int, behind: int, reluctant: bool) -> None:
-        self.steps[split] = ("split", behind, inside) if reluctant else ("split", inside, behind)
+        self.steps[split] = (self.steps[split][0], *((behind, inside) if reluctant else (inside, behind)))
 
 
 def compile_pattern(pattern: Pattern) -> Program:
@@ -114,22 +119,26 @@ def compile_pattern(pattern: Pattern) -> Program:
     number = {at: place for place, at in enumerate(places)}
 
     def closure(at: int) -> Follow:
-        found: list[int] = []
-        seen: set[int] = set()
-        stack = [at]
+        found = dict[int, None]()
+        seen: set[tuple[int, Follow]] = set()
+        stack: list[tuple[int, Follow]] = [(at, ())]  # with the rounds that have begun and have no row yet, the innermost last
         while stack:
-            step = stack.pop()
-            if step in seen:
+            step, empty = stack.pop()
+            if (step, empty) in seen:
                 continue
-            seen.add(step)
+            seen.add((step, empty))
             if step == len(steps):
-                found.append(END)
+                found[END] = None
                 break  # whatever is less preferred than an end is never needed
             kind, first, second = steps[step]
             if kind == "row":
-                found.append(number[step])
+                found.setdefault(number[step])
+            elif kind == "round":
+                stack.append((step + 1, (*empty, step)))
+            elif kind == "again" and empty and empty[-1] == min(first, second):
+                stack.append((step + 1, empty[:-1]))  # an empty round ends the repetition
             else:
-                stack += (second, first)
+                stack += ((second, empty), (first, empty))
         return tuple(found)
 
     return Program(
