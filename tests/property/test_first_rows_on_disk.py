@@ -1,12 +1,13 @@
 """With most keys on disk, first rows equal, row by row, those with all keys in memory, and those of a plain twin."""
 
 import random
+from itertools import count
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.errors import RemoteProtocolError, StateError, StateFullError
@@ -24,6 +25,7 @@ from tests.property.test_first_rows import as_twin, twin
 BATCH = 40
 LITTLE = 6_000
 """Memory in bytes, enough for about 40 keys."""
+PROCESSES = count()
 EVENTS = st.lists(st.sampled_from(["rows", "rows", "old", "pass", "pass far", "fork", "move", "copy", "full", "free"]), max_size=40)
 
 
@@ -32,7 +34,8 @@ def params(span: int, session: bool, lateness: int = 0) -> DeduplicateParams:
 
 
 def room_of(disk: VirtualDisk, memory_bytes: int = LITTLE) -> StateRoom:
-    return StateRoom(disk, memory_bytes, 10**9, 10**12, BATCH, "t")
+    """Returns the room of another process. Its files have names of their own, since a state may move from one room to another."""
+    return StateRoom(disk, memory_bytes, 10**9, 10**12, BATCH, f"{next(PROCESSES)}-")
 
 
 def moved(operator: Deduplicate, to: Deduplicate, rng: random.Random) -> Deduplicate:
@@ -50,6 +53,9 @@ def moved(operator: Deduplicate, to: Deduplicate, rng: random.Random) -> Dedupli
 
 @examples(150)
 @given(EVENTS, st.sampled_from([1, 50, 400, 5_000]), st.booleans(), st.sampled_from([0, 30]), st.integers(0, 2**32))
+@example(["rows"] * 6 + ["pass", "move"], 400, True, 0, 0)
+@example(["rows"] * 9 + ["pass", "rows", "move"], 400, True, 0, 1_172)
+@example(["rows", "rows", "full", *["rows"] * 7, "pass", "rows", "rows", "move"], 50, True, 0, 1_173)
 def test_first_rows_are_those_of_all_in_memory(events: list[str], span: int, session: bool, lateness: int, seed: int) -> None:
     asked, rng, draw = params(span, session, lateness), random.Random(seed), np.random.default_rng(seed)
     disk, now, steps = VirtualDisk(), 0, list[Any]()
