@@ -12,6 +12,8 @@ from sbon.types import FloatArray
 
 TINY_S = 1e-12
 """Work below this is rounding."""
+AT_ONCE_S = 1e-9
+"""Instants that differ by less are the same; the difference is rounding."""
 NOTHING, BEGINS, WAITS = range(3)
 """States of a piece of time: no work waits; work waits within, but not yet at its start; work waits from its start on."""
 
@@ -98,15 +100,31 @@ class FreeCapacity:
         states[first:place] = made_states
 
     def idle_s(self, at_s: float) -> float:
-        """Returns the first instant from `at_s` on at which no work waits; infinite if there is none."""
+        """Returns the first instant from `at_s` on at which no work waits; infinite if there is none.
+
+        Work that comes all at once at that instant waits then, also if rounding makes it come a little later.
+        """
         starts, states = self._starts_s, self._states
         place = bisect_right(starts, at_s) - 1
-        if states[place] == NOTHING or (states[place] == BEGINS and starts[place] == at_s):
-            return at_s
-        for later in range(place + 1, len(starts)):
-            if states[later] != WAITS:
+        if states[place] == BEGINS:
+            if starts[place] == at_s:
+                return at_s
+            place += 1
+        for later in range(place, len(starts)):
+            if states[later] == BEGINS:
                 return starts[later]
+            if states[later] == NOTHING and not self._comes_at_once(later + 1, max(at_s, starts[later])):
+                return max(at_s, starts[later])
         return float("inf")
+
+    def _comes_at_once(self, place: int, at_s: float) -> bool:
+        """Tells whether work comes all at once at an instant, apart from rounding; `place` is the first piece that starts later."""
+        starts, states = self._starts_s, self._states
+        while place < len(starts) and starts[place] < at_s + AT_ONCE_S:
+            if states[place] != NOTHING:
+                return states[place] == WAITS
+            place += 1
+        return False
 
     def free_by(self, at_s: float) -> float:
         """Returns the work that could have been done by an instant, beyond what was done, in s since the start."""

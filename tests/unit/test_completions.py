@@ -5,7 +5,7 @@ from typing import TypeGuard
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.cost.completions import Completions, completions
@@ -101,7 +101,7 @@ def by_loops(graph: Graph, *, even: bool, is_bound: bool) -> Completions:
                     came.append(arrived[one.operator, end])
                 else:
                     came.append(done[one.operator, end] + one.delay_s)
-            arrived[number, end] = max(came)
+            arrived[number, end] = same_as_before(max(came), arrived[graph.node_of == graph.node_of[number]])
         if number + 1 < count and graph.node_of[number + 1] == graph.node_of[number]:
             continue  # the arrivals of all operators of a node come before their completions
         for one in np.flatnonzero(graph.node_of == graph.node_of[number]).tolist():
@@ -114,6 +114,12 @@ def by_loops(graph: Graph, *, even: bool, is_bound: bool) -> Completions:
                     latest_s = max(latest_s, end_s + float(graph.late_s[one, end] if graph.late_s.ndim > 1 else graph.late_s[one]))
                 done[one, end] = latest_s
     return Completions(arrived, done)
+
+
+def same_as_before(at_s: float, before_s: FloatArray) -> float:
+    """Returns an instant, or an earlier one that differs from it by rounding alone: work of both comes at once."""
+    near = before_s[np.abs(before_s - at_s) < 1e-9]
+    return float(near[0]) if near.size else at_s
 
 
 def in_circles(chain: Chain, *, even: bool, is_bound: bool) -> Completions:
@@ -228,7 +234,10 @@ def end_s_of(graph: Graph, node: int, start_s: float, work: float) -> float:
 
 @examples(150)
 @given(seed=st.integers(0, 2**32), even=st.booleans(), is_bound=st.booleans())
+@example(seed=122_330, even=False, is_bound=False)
+@example(seed=1_167_164, even=False, is_bound=False)
 def test_work_is_done_when_loops_over_every_piece_of_time_find_it_done(seed: int, even: bool, is_bound: bool) -> None:
+    """In the examples, work of two ways comes at once, but for rounding."""
     graph = Graph(np.random.default_rng(seed))
 
     found = completions(
