@@ -103,7 +103,8 @@ class Seen:
 
     @property
     def rows(self) -> int:
-        """Returns the number of keys kept; a key that was added several times may count several times."""
+        """Returns the number of keys kept, or more: a key that was added several times may count several times, and a forgotten key counts
+        until it leaves memory."""
         return sum(run.rows.height for run in self._runs)
 
     def instants(self, rows: pl.DataFrame) -> IntArray:

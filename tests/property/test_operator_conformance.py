@@ -19,6 +19,7 @@ from sbon.operators.registry import build
 from sbon.query.expression import Column
 from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
 from sbon.query.params.kinds import Params
+from sbon.query.params.ordered import DeduplicateParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams, SplitParams
 from sbon.schema import ColumnType
@@ -91,6 +92,9 @@ def test_rows_in_one_batch_and_in_many_have_the_same_answers(kind: str, events: 
 @pytest.mark.parametrize("kind", KEPT)
 @examples(20)
 @given(events=EVENTS, stop=st.integers(0, 8))
+@example(
+    events=[(0, [(0, "a", 1, -1.0, True), (7, None, None, 4.0, None), (47, "a", 1, 5.0, None), (50, "b", 1, -1.0, True)]), 2, 53], stop=3
+)
 def test_a_restored_snapshot_continues_as_if_nothing_had_happened(kind: str, events: list[Any], stop: int) -> None:
     frames = with_end(kind, events)
     stop %= len(frames)
@@ -100,7 +104,11 @@ def test_a_restored_snapshot_continues_as_if_nothing_had_happened(kind: str, eve
     after.restore(before.snapshot())
 
     assert content(after) == content(before)
-    assert counted(after) == counted(before)
+    assert after.late_rows == before.late_rows
+    if isinstance(OPERATORS[kind], DeduplicateParams):  # counts keys that no longer matter until they leave memory; a snapshot has none
+        assert after.state_rows == sum(len(rows) for _, rows in content(after)[1].values()) <= before.state_rows
+    else:
+        assert after.state_rows == before.state_rows
     assert begun + given_to(after, frames[stop:]) == expected
     assert counted(after) == counted(whole)
 
