@@ -51,7 +51,7 @@ test: lint
 	$(ALONE); alone=$$?; wait $$types; types=$$?; \
 	echo 'types:'; cat "$$said"; rm "$$said"; [ $$alone = 0 ] && [ $$types = 0 ]
 
-# Takes an hour or more: what `make test` samples, in full.
+# Takes two hours or more: what `make test` samples, in full.
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --soak -n $(WORKERS) --dist worksteal -m "not alone" tests
 	$(BIN)/python -m pytest --soak -m alone tests || [ $$? -eq 5 ]
