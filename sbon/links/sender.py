@@ -70,11 +70,6 @@ class LinkSender:
         return self.backlog.memory_batches
 
     @property
-    def memory_bytes(self) -> int:
-        """Returns the bytes of the batches in memory."""
-        return self.backlog.memory_bytes
-
-    @property
     def spilled_batches(self) -> int:
         """Returns the number of batches on disk (at most a window of them may be acknowledged already)."""
         return self.backlog.disk_batches

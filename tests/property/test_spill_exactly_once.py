@@ -96,7 +96,7 @@ def test_every_batch_comes_once_and_in_order_through_memory_and_disk(
             disk.finish(now)
         disk.look(now)
         assert sender.memory_batches <= window + 2
-        assert sender.memory_bytes <= config.window_bytes + 3 * largest
+        assert sender.backlog.memory_bytes <= config.window_bytes + 3 * largest
         assert disk.used_bytes <= budget.used_bytes <= budget.limit_bytes
         if not healthy and rng.random() < trouble / 10:  # the connection breaks: batches in flight are lost, then sent again
             forward.clear()

@@ -44,7 +44,7 @@ def test_what_waited_for_a_consumer_here_reaches_it_elsewhere_however_large_it_i
     leaving = here.execution.migrations._leaving[output.link.target]
     world.run_until(lambda: leaving.steps.phase.value == "transferring", 30)
     world.partition([[away]])  # long enough that a window closes
-    world.run_until(lambda: output.sender.memory_bytes > 100_000, 10)
+    world.run_until(lambda: output.sender.backlog.memory_bytes > 100_000, 10)
     world.heal()
     world.run_until(lambda: bool(records), 60)
     assert records[0].committed

@@ -193,5 +193,5 @@ def test_batch_that_cannot_be_packed_goes_without_its_rows_and_those_behind_it_f
 
     flow.outgoing.acknowledged(acknowledge(3))
     assert (output.sender.held, output.sender.rows_held, output.sender.rows_acknowledged) == (0, 0, 4)
-    assert output.sender.memory_bytes == 0
+    assert output.sender.backlog.memory_bytes == 0
     assert output.sender.export()[1:3] == (4, 4)
