@@ -1,4 +1,4 @@
-"""What keeps an operator from moving, as far as its host knows."""
+"""Reasons of a host why an operator cannot move now, while consumers do not know yet who feeds them."""
 
 from types import SimpleNamespace
 from typing import Any
