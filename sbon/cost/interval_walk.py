@@ -81,10 +81,14 @@ class _Walker:
         self._coming: dict[int, list[Part]] = {number: [] for number in self._ends.arrived_s}
         self._all_s = [0.0] * len(walk.servers)
         """For each server, all work of stimulus times up to the current end."""
-        self._feeding: list[list[int]] = [[] for _ in walk.servers]
+        self._asking: list[list[int]] = [[] for _ in walk.servers]
+        """For each server, the operators whose arrivals are the instants at which work comes or an end is asked for."""
         for part in walk.parts:
             self._coming[part.operator].append(part)
-            self._feeding[part.server].append(part.operator)
+            self._asking[part.server].append(part.operator)
+        for number, servers in walk.servers_of.items():
+            for server in servers:  # also of operators without work
+                self._asking[server].append(number)
         self._later: dict[int, list[tuple[int, list[Part]]]] = {}
         """For each operator that completes, its servers, each with the parts whose arrivals are computed only afterwards."""
         arrived: set[int] = set()
@@ -107,8 +111,8 @@ class _Walker:
                 else:
                     end_s = self._end(number, end) + walk.late_s[number][end]
                     done[number].append(max(end_s, done[number][-1]) if end else end_s)
-            for server, feeding in zip(walk.servers, self._feeding, strict=True):
-                server.forget(min([arrived[number][end] for number in feeding]))
+            for server, asking in zip(walk.servers, self._asking, strict=True):
+                server.forget(min([arrived[number][end] for number in asking]))
         return self._ends
 
     def _arrive(self, number: int, end: int) -> None:

@@ -1,5 +1,6 @@
 """Completions of late work, compared with loops over every piece of time."""
 
+import copy
 import itertools
 from typing import TypeGuard
 
@@ -232,33 +233,59 @@ def end_s_of(graph: Graph, node: int, start_s: float, work: float) -> float:
     raise AssertionError("work without end")
 
 
-@examples(150)
-@given(seed=st.integers(0, 2**32), even=st.booleans(), is_bound=st.booleans())
-@example(seed=122_330, even=False, is_bound=False)
-@example(seed=1_167_164, even=False, is_bound=False)
-def test_work_is_done_when_loops_over_every_piece_of_time_find_it_done(seed: int, even: bool, is_bound: bool) -> None:
-    """In the examples, work of two ways comes at once, but for rounding."""
-    graph = Graph(np.random.default_rng(seed))
-
+def differs(graph: Graph, *, even: bool, is_bound: bool) -> str:
+    """Returns how completions differ from those of loops; empty if they are the same."""
     found = completions(
         graph.operators, graph.work, graph.node_of, graph.nodes, graph.width_s, late_s=graph.late_s, even=even, is_bound=is_bound
     )
+    loops = in_circles if isinstance(graph, Chain) else by_loops
+    expected = loops(graph, even=even, is_bound=is_bound)  # type: ignore[arg-type]
+    for name in ("arrived_s", "done_s"):
+        if not np.allclose(getattr(found, name), getattr(expected, name), rtol=1e-6, atol=1e-8, equal_nan=True):
+            return f"{name}: {getattr(found, name)}, expected {getattr(expected, name)}"
+    return ""
 
-    expected = by_loops(graph, even=even, is_bound=is_bound)
-    assert found.arrived_s == pytest.approx(expected.arrived_s, abs=1e-8, nan_ok=True)
-    assert found.done_s == pytest.approx(expected.done_s, abs=1e-8, nan_ok=True)
+
+def nudged(graph: Graph, rng: np.random.Generator) -> Graph:
+    """Returns a graph with propagation longer by up to a millionth: work that came together, but for rounding, is a little apart."""
+    result = copy.copy(graph)
+    result.operators = []
+    for operator in graph.operators:
+        inputs = (
+            one if isinstance(one, Source) else Upstream(one.operator, one.delay_s * rng.uniform(1, 1 + 1e-6)) for one in operator.inputs
+        )
+        result.operators.append(OperatorCost(tuple(inputs), operator.rows, operator.work))
+    result.late_s = graph.late_s * rng.uniform(1, 1 + 1e-6, graph.late_s.shape)
+    return result
+
+
+def check(graph: Graph, *, even: bool, is_bound: bool) -> None:
+    """Compares completions with loops. Where work comes at one instant on two ways, rounding may decide otherwise than in the loops: then
+    graphs beside this one, in which it does not come together, count."""
+    if differs(graph, even=even, is_bound=is_bound):
+        for seed in range(3):
+            assert differs(nudged(graph, np.random.default_rng(seed)), even=even, is_bound=is_bound) == ""
+
+
+@examples(150)
+@given(seed=st.integers(0, 2**32), even=st.booleans(), is_bound=st.booleans())
+@example(seed=1_087_225, even=True, is_bound=False)
+@example(seed=1_134_688, even=True, is_bound=False)
+@example(seed=1_143_023, even=True, is_bound=False)
+@example(seed=2_026_957, even=False, is_bound=False)
+def test_work_is_done_when_loops_over_every_piece_of_time_find_it_done(seed: int, even: bool, is_bound: bool) -> None:
+    """In the first three examples, work of two ways comes at once, and rounding decides. In the last, an operator has no work."""
+    check(Graph(np.random.default_rng(seed)), even=even, is_bound=is_bound)
+
+
+@pytest.mark.parametrize("seed", [122_330, 1_167_164])
+def test_work_that_comes_at_once_but_for_rounding_counts(seed: int) -> None:
+    """What is done a little before work of another way comes, by rounding alone, is not done."""
+    assert differs(Graph(np.random.default_rng(seed)), even=False, is_bound=False) == ""
 
 
 @examples(200)
 @given(seed=st.integers(0, 2**32), even=st.booleans(), is_bound=st.booleans())
 def test_work_in_circles_is_done_when_loops_over_every_piece_of_time_find_it_done(seed: int, even: bool, is_bound: bool) -> None:
     """Expected ends are of even work: work that all comes back at the instant at which the rest is done, counts or not by rounding."""
-    chain, even = Chain(np.random.default_rng(seed)), even or not is_bound
-
-    found = completions(
-        chain.operators, chain.work, chain.node_of, chain.nodes, chain.width_s, late_s=chain.late_s, even=even, is_bound=is_bound
-    )
-
-    expected = in_circles(chain, even=even, is_bound=is_bound)
-    assert found.arrived_s == pytest.approx(expected.arrived_s, abs=1e-8, nan_ok=True)
-    assert found.done_s == pytest.approx(expected.done_s, abs=1e-8, nan_ok=True)
+    check(Chain(np.random.default_rng(seed)), even=even or not is_bound, is_bound=is_bound)
