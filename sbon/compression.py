@@ -1,9 +1,9 @@
 """Chooses the compression of a link's batches (none, lz4 or zstd) by the cost of each.
 
 Sending a byte across a link takes `pack + unpack + ratio / bandwidth`. The bandwidth is measured when it limits the connection: it is the
-rate at which the send buffer drains while it is full. Time and ratio of a codec are measured on the link's own batches; for a codec that
-has not been used lately, they are assumed. Over loopback or within a machine room no compression pays. Over a slow line every compression
-does. Between these, lz4 costs least.
+rate at which the send buffer drains while it is full. A receiver that does not read fills the buffer, too; such drains do not count. Time
+and ratio of a codec are measured on the link's own batches; for a codec that has not been used lately, they are assumed. Over loopback or
+within a machine room no compression pays. Over a slow line every compression does. Between these, lz4 costs least.
 
 A codec with more work must cost a fifth less, so that similar figures do not change the codec with every batch. If the uncompressed rows
 would fill less than half of the bandwidth, nothing is compressed. Compression ends the congestion that the measurement of bandwidth needs.
@@ -14,6 +14,7 @@ an operator on a bad line would seem to have a low rate, and each migration woul
 """
 
 import enum
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 
@@ -39,6 +40,8 @@ GROWTH_S = 10.0
 FORGET_S = 60.0
 """Time for which measurements of an unused codec stay valid, in seconds."""
 RATE_S = 1.0
+HELD_UP_SHARE = 0.5
+"""Share of a drain's time for which the receiver may take nothing, so that the drain still says how fast the connection is."""
 _WEIGHT = 0.2
 _UNPACK_S = {Codec.NONE: 0.0, Codec.LZ4: 0.65e-9, Codec.ZSTD: 1.1e-9}
 _ASSUMED = {Codec.NONE: (1.0, 0.0), Codec.LZ4: (0.6, 1.1e-9), Codec.ZSTD: (0.45, 2.5e-9)}
@@ -152,13 +155,22 @@ class Packing:
 
 
 class DrainMeter:
-    """Measures how fast the send buffer of a connection drains while it is full."""
+    """Measures how fast the send buffer of a connection drains while it is full.
 
-    def __init__(self) -> None:
+    A drain says nothing of the connection if the receiver did not read for most of it: then its processor was the limit.
+
+    Parameters
+    ----------
+    held_up_s : seconds, so far, in which the receiver took nothing (`sbon.ports.Stream.held_up_s`); asked at the ends of a drain
+    """
+
+    def __init__(self, held_up_s: Callable[[], float] = lambda: 0.0) -> None:
+        self._held_up_s = held_up_s
         self.bytes_per_s = 0.0
-        """Rate of the last drain; 0 before the first."""
+        """Rate of the last drain; 0 before the first, and if the last one says nothing."""
         self.times = 0
         self._began_s: float | None = None
+        self._began_held_up_s = 0.0
         self._to_leave = 0
 
     def wrote(self, size_bytes: int, unsent_bytes: int, *, full: bool, now: float) -> None:
@@ -167,14 +179,16 @@ class DrainMeter:
             self._to_leave += size_bytes
         elif full:
             self._began_s, self._to_leave = now, unsent_bytes
+            self._began_held_up_s = self._held_up_s()
 
     def emptied(self, unsent_bytes: int, now: float) -> bool:
         """Records that the buffer has room again; returns True if that gave a measurement."""
         began_s, self._began_s = self._began_s, None
+        self.bytes_per_s = 0.0
         if began_s is None:
             return False
         left = self._to_leave - unsent_bytes
-        if left <= 0 or now <= began_s:
+        if left <= 0 or now <= began_s or self._held_up_s() - self._began_held_up_s > HELD_UP_SHARE * (now - began_s):
             return False
         self.bytes_per_s = left / (now - began_s)
         self.times += 1

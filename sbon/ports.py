@@ -99,6 +99,10 @@ class Stream(Protocol):
     def unsent_bytes(self) -> int:
         """Returns the bytes in the send buffer."""
 
+    @property
+    def held_up_s(self) -> float:
+        """Returns for how long, so far, the receiver has taken nothing although something was to be sent; 0 if the system does not tell."""
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Sends data; never blocks.
 

@@ -16,6 +16,7 @@ from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.listening import Listener
 from sbon_agent.connectors.tls_files import TlsFiles
+from sbon_agent.network.tcp import window_full_s
 
 WRITE_BUFFER_BYTES = 256 * 1024
 """Bytes that one connection buffers before it counts as full."""
@@ -73,6 +74,11 @@ class SocketStream(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """Returns the bytes that the kernel has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def held_up_s(self) -> float:
+        """Returns for how long the program has read nothing although data waited, in seconds (Linux); 0 elsewhere."""
+        return 0.0 if self._transport is None else window_full_s(self._transport.get_extra_info("socket"))
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Sends data."""

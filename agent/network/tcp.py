@@ -17,9 +17,23 @@ UNSENT_BYTES = 256 * 1024
 cannot be counted here."""
 _TCP_NOTSENT_LOWAT = 25
 """Number of the socket option, which the socket module does not name before Python 3.12."""
+_TCP_INFO = 11
+_WINDOW_FULL_AT = 176
+"""Offset of `tcpi_rwnd_limited` in Linux's `struct tcp_info`, a number of microseconds in eight bytes (since Linux 4.10)."""
 _READ_BYTES = 64 * 1024
 _LINGER_S = 5.0
 """Seconds that a closed stream may take to deliver written bytes; the kernel would wait a quarter of an hour for a dead peer."""
+
+
+def window_full_s(connection: socket.socket) -> float:
+    """Returns for how long data of a connection has waited for the receiver to read, in seconds; 0 if the system does not tell."""
+    if sys.platform != "linux":
+        return 0.0
+    try:
+        found = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _WINDOW_FULL_AT + 8)
+    except OSError:  # closed, or not a connection of TCP
+        return 0.0
+    return float(int.from_bytes(found[_WINDOW_FULL_AT:], sys.byteorder)) / 1e6 if len(found) == _WINDOW_FULL_AT + 8 else 0.0
 
 
 class TcpStream(asyncio.BufferedProtocol):
@@ -66,6 +80,11 @@ class TcpStream(asyncio.BufferedProtocol):
     def unsent_bytes(self) -> int:
         """Bytes that the kernel has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def held_up_s(self) -> float:
+        """Time for which the receiver's window was full, in seconds (Linux); 0 elsewhere."""
+        return 0.0 if self._transport is None else window_full_s(self._transport.get_extra_info("socket"))
 
     @property
     def is_closing(self) -> bool:

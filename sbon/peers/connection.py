@@ -96,8 +96,8 @@ class Connection:
         )
         self._links_out = LinkFrameWriter(checksum=ring is None, frame_bytes_max=config.frame_bytes_max)
         self._links_in = LinkFrameReader(checksum=ring is None)
-        self.drain = DrainMeter()
         self._stream: Stream | None = None
+        self.drain = DrainMeter(lambda: 0.0 if self._stream is None else self._stream.held_up_s)
         self._finished = self._closing = False
         self._over_bytes = 0
         self.requests = OpenRequests(self, host.call_soon, config, owner.counters)

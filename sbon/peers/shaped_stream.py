@@ -126,6 +126,11 @@ class ShapedStream:
         """Bytes held back, here and in the stream below."""
         return self._out.held_bytes + (self._stream.unsent_bytes if self._stream is not None else 0)
 
+    @property
+    def held_up_s(self) -> float:
+        """Time for which the receiver took nothing from the stream below."""
+        return self._stream.held_up_s if self._stream is not None else 0.0
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Writes after the path's delay."""
         if self._closed_here:

@@ -155,6 +155,11 @@ class SimulatedStream:
         """Returns the bytes in flight."""
         return self.out.bytes_under_way if self.out is not None else 0
 
+    @property
+    def held_up_s(self) -> float:
+        """Returns 0: processes of this world read at once."""
+        return 0.0
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Sends bytes; on a closed stream they are lost without an error."""
         if self.open and self.out is not None and data:

@@ -277,6 +277,7 @@ def test_the_kernel_takes_little_more_than_is_on_the_line(loop):
         host.connect(server.getsockname(), handler)
         loop.until(lambda: opened)
         (stream,) = opened
+        assert stream.held_up_s == 0
         offered = 0
         while offered < 8 * 2**20 and not stream.congested:
             stream.write(bytes(16 * 1024))
@@ -285,6 +286,7 @@ def test_the_kernel_takes_little_more_than_is_on_the_line(loop):
 
         assert stream.congested
         assert offered - stream.unsent_bytes < 3 * UNSENT_BYTES
+        loop.until(lambda: stream.held_up_s > 0.05)  # nobody reads
 
 
 def test_work_runs_on_threads_and_its_result_comes_on_the_loops(loop):

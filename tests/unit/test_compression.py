@@ -100,3 +100,17 @@ def test_a_drain_is_what_left_while_the_buffer_was_full() -> None:
     assert meter.emptied(200, 4.0)
     assert meter.bytes_per_s == pytest.approx((1000 + 100 - 200) / 2)
     assert not meter.emptied(0, 5.0)
+
+
+def test_a_drain_for_most_of_which_the_receiver_read_nothing_does_not_count() -> None:
+    held_up_s = 5.0
+    meter = DrainMeter(lambda: held_up_s)
+    meter.wrote(1000, 1000, full=True, now=1.0)
+    held_up_s = 5.9
+    assert meter.emptied(0, 3.0)
+    assert meter.bytes_per_s == pytest.approx(500)
+
+    meter.wrote(1000, 1000, full=True, now=4.0)
+    held_up_s = 7.0
+    assert not meter.emptied(0, 6.0)
+    assert meter.bytes_per_s == 0.0
