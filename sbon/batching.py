@@ -42,9 +42,12 @@ class Cost:
         self._last = -1
 
     def took(self, rows: int, seconds: float) -> None:
-        """Records the rows and the duration of a batch."""
+        """Records the rows and the duration of a batch. Once rows have been measured, batches without any (watermarks) do not count: in a
+        long silence, the rows would be forgotten."""
         weight = _WEIGHT if self._last >= 0 else 1.0
         self._last = rows
+        if not rows and self._rows > 0:
+            return
         self.per_batch_s += weight * (seconds - self.per_batch_s)
         self._rows += weight * (rows - self._rows)
         self._squares += weight * (rows * rows - self._squares)

@@ -18,9 +18,10 @@ from sbon.dealing.dealer import Dealer, Reactive, RoundRobin
 from sbon.dealing.forecast import Course, Steady
 from sbon.dealing.instance_records import Finished, InstanceRecords, Setting, Window
 from sbon.dealing.last import Last
-from sbon.dealing.measured import InstanceTold, Measured
+from sbon.dealing.measured import PEAK_S, InstanceTold, Measured
 from sbon.dealing.model import Model
 from sbon.dealing.owners import Owners
+from sbon.dealing.peak import peak_s
 from sbon.dealing.replay import MakeDealer
 from sbon.dealing.turns import INTERVALS, Turns
 from sbon.types import IntArray
@@ -33,6 +34,8 @@ WAITING_MAX = 256
 """Most waiting parcels that are told to a dealer that reads queues; each stands for more rows if there are more."""
 OUTLASTS = 0.5
 """Ratio of bound to window from which `auto` is the dealer `last`."""
+BATCHES_KEPT = 0.98
+"""Share of its weight that a batch keeps at the next one."""
 LATE = 0.2
 """Share of the bound above which the dealer `reactive` takes an instance as late."""
 
@@ -45,7 +48,8 @@ class Figures(msgspec.Struct, frozen=True):
     decisions: int
     """Turns for which the dealer was asked."""
     peak_predicted_s: float | None
-    """Longest time that a row will wait and be processed if rates stay and the used instances take turns; None while costs are unknown."""
+    """Longest time that a row will take until it is processed, within a minute, if rates stay and the used instances take turns; None while
+    costs are unknown."""
     peak_measured_s: float
     """Longest `InstanceTold.wait_s` lately."""
     row_ns: float | None
@@ -101,12 +105,15 @@ class Asking:
         self._rows = self._decisions = 0
         self._parcel, self._rest, self._of_turn = 1, 0, 0
         """Rows of a parcel, rows since the last parcel, parcels since the last turn."""
+        self._sum = self._squares = 0.0
+        """Sums of the rows of recent batches, and of their squares."""
 
     # -------------------------------------------------------------------------------------------------------------- rows
 
     def take(self, times_us: IntArray) -> None:
         """Decides the turns that rows of a batch need, and tells the dealer of the rows; (rows,) event times in any order."""
         times = np.sort(times_us)
+        self._sum, self._squares = BATCHES_KEPT * self._sum + times.size, BATCHES_KEPT * self._squares + times.size**2
         turns, first, counts = np.unique(times // self.owners.turn_us, return_index=True, return_counts=True)
         for turn, at, count in zip(turns.tolist(), first.tolist(), counts.tolist(), strict=True):
             at_us = int(times[at])
@@ -194,24 +201,18 @@ class Asking:
         return Figures(used, self._decisions, self._peak_s(max(1, used)), self.measured.peak_s, row_ns, turn_ns)
 
     def _peak_s(self, used: int) -> float | None:
-        """Returns the longest wait over the coming window by a fluid of the present rate, if coming turns go to the used instances."""
+        """Returns the longest time that a row will take on its way and at an instance, if rates stay and the used instances take turns."""
         row, rate, speed = self.measured.row, self.measured.rate, self.measured.speed
         if row is None:
             return None
-        turn_s, scope_s = self.owners.turn_us / 1e6, self.setting.scope_s
-        width_s = scope_s / INTERVALS
+        turn_s, width_s = self.owners.turn_us / 1e6, self.setting.scope_s / INTERVALS
         ahead_s = width_s * (np.arange(INTERVALS) + 0.5)
-        peak = 0.0
-        for record in self.records.of:
-            if not record.open:
-                continue
-            held = (np.array(record.closes_s)[:, None] >= self._now_s + ahead_s).sum(axis=0)
-            costs_s = row.row_s + row.window_s * (held + ahead_s / turn_s / used)
-            wait_s = record.backlog_s(self._now_s) / speed
-            for cost_s in costs_s.tolist():
-                after_s = max(0.0, wait_s + (rate * cost_s - 1.0) * width_s / speed)
-                peak, wait_s = max(peak, wait_s + cost_s, after_s + cost_s), after_s
-        return peak
+        busy = [record for record in self.records.of if record.open]
+        held = np.array([(np.array(record.closes_s)[:, None] >= self._now_s + ahead_s).sum(axis=0) for record in busy])
+        batch = self._squares / self._sum if self._sum else 1.0
+        costs_s = batch * (row.row_s + row.window_s * (held + ahead_s / turn_s / used))
+        begun_s = np.array([record.backlog_s(self._now_s) / speed for record in busy])
+        return self.measured.way_s + peak_s(rate / batch, costs_s.reshape(len(busy), -1), width_s / speed, begun_s, PEAK_S)
 
     # ------------------------------------------------------------------------------------------------------------- state
 

@@ -101,6 +101,11 @@ class Measured:
             self._begun = clock_s, event_s, rows
 
     @property
+    def way_s(self) -> float:
+        """Returns the least age of waiting rows lately: the time that they take to get to an instance, at least."""
+        return min((wait_s for _, wait_s in self._waits if wait_s > 0), default=0.0)
+
+    @property
     def peak_s(self) -> float:
         """Returns the longest wait lately."""
         return max((wait_s for _, wait_s in self._waits), default=0.0)

@@ -296,7 +296,7 @@ def test_figures_say_what_is_used_and_predict_a_peak_above_that_of_an_empty_inst
     assert figures.turn_ns is not None
     assert figures.row_ns + 3 * figures.turn_ns == pytest.approx(100_000, rel=0.5)
     assert figures.peak_predicted_s is not None
-    assert 0 < figures.peak_predicted_s < 1.0
+    assert 0.6 < figures.peak_predicted_s < 1.5  # rows are 0.5 s old when they come, and a batch takes 0.1 s
 
 
 @pytest.mark.parametrize("name", DEALERS)

@@ -40,6 +40,17 @@ def test_what_every_batch_costs_does_not_make_batches_ever_smaller(batch_s: floa
     assert rows == 131_072
 
 
+def test_a_long_silence_does_not_make_the_next_rows_come_one_by_one():
+    """A stream of nothing but watermarks once divided by a number of rows that had become too small to count."""
+    cost = Cost()
+    for rows in (10_000, 20_000, 10_000):
+        cost.took(rows, 0.001 + rows * 1e-7)
+    before = cost.rows_within(0.005, 131_072)
+    for _ in range(6_000):
+        cost.took(0, 0.0001)
+    assert cost.rows_within(0.005, 131_072) == pytest.approx(min(before, ROWS_AT_FIRST), rel=0.01)
+
+
 @given(st.floats(0, 10), st.floats(0.01, 1), st.floats(0, 1), st.floats(0, 60))
 def test_a_pause_keeps_its_bounds(cost_s: float, share: float, least_s: float, more_s: float):
     pause = pause_s(cost_s, share, least_s, least_s + more_s)
