@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sbon.cost.store import timings_ns
 from sbon.engine.execution import Execution
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.execution.host_reports import measure_costs
@@ -108,8 +107,7 @@ class BuiltInEngine:
             return PlacementError(instance.reason) if instance.state is State.FAILED else None
 
         def make() -> None:
-            if not self._parts.cost_store.is_timed:
-                self._parts.cost_store.timed(timings_ns(self._host.meter(brief=True)))
+            self._parts.cost_store.time_once(lambda: self._host.meter(brief=True))
             build(instance, context, self._parts.events.make_sink, taken_up, self._parts.budget.room)
 
         self._host.execute(make, built, rows=0)

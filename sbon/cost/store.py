@@ -5,7 +5,7 @@ peer's figures are refused as a whole, and counted (`refused`), if one is imposs
 """
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -114,6 +114,16 @@ class CostStore:
     def is_timed(self) -> bool:
         """Tells whether the speed of this machine has been measured."""
         return self.speed.samples > 0
+
+    def time_once(self, start: Callable[[], Meter]) -> None:
+        """Times the kernel on this thread, which takes some ms, unless the speed of this machine has been measured.
+
+        Parameters
+        ----------
+        start : starts a measurement of the processor time of this thread
+        """
+        if not self.is_timed:
+            self.timed(timings_ns(start()))
 
     def timed(self, timings_ns: Sequence[float]) -> None:
         """Sets the speed of this machine from timings of the kernel; unusable timings set it to the rule of thumb."""

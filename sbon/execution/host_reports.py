@@ -1,6 +1,7 @@
 """Reports of one host about itself: figures and costs of its operators, and the host's own capacity."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -60,6 +61,14 @@ class HostReports:
         self.cost_store.sample(now, used.use * cores, cpu_ns, used.use * cores - (cores - used.free_cores))
         if self._instances and self.cost_store.wants_share(self._machine.workers, now):
             self._machine.execute(self._machine.share_of_core, self._shared_out, rows=0)
+
+    def time_kernel(self, done: Callable[[], None]) -> None:
+        """Measures the speed of this machine on a thread, unless it is known, and then calls `done`."""
+        if self.cost_store.is_timed:
+            done()
+            return
+        work = partial(self.cost_store.time_once, lambda: self._machine.meter(brief=True))
+        self._machine.execute(work, lambda _: done(), rows=0)
 
     def _shared_out(self, share: float | BaseException | None) -> None:
         if not isinstance(share, BaseException):

@@ -7,7 +7,7 @@ import structlog
 
 from sbon.cost.sampling import ROWS_MAX, Given, sampled
 from sbon.cost.statistics import OperatorStatistics, tellable
-from sbon.cost.store import CostStore, as_told, timings_ns
+from sbon.cost.store import CostStore, as_told
 from sbon.errors import SbonError
 from sbon.ports import Executor
 from sbon.query.params.source import SourceParams
@@ -54,8 +54,7 @@ class Sampling:
         def work() -> list[OperatorStatistics]:
             from sbon.operators.registry import build
 
-            if not self._cost_store.is_timed:
-                self._cost_store.timed(timings_ns(self._host.meter(brief=True)))
+            self._cost_store.time_once(lambda: self._host.meter(brief=True))
             sources = {spec.id: spec.params for spec in question.operators if isinstance(spec.params, SourceParams)}
             given = {operator: rows for operator, params in sources.items() if (rows := self._rows(params)) is not None}
             speed = self._cost_store.speed.value

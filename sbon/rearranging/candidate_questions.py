@@ -2,8 +2,8 @@
 
 The optimisers and the placement of new queries use it.
 
-A candidate measures its RTTs to the nodes with which the operator would exchange data. It answers with these, its free slots, its load, and
-which of the wanted operators it already runs.
+A candidate measures its RTTs to the nodes with which the operator would exchange data, and once the speed of its machine. It answers with
+these, its free slots, its load, and which of the wanted operators it already runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -117,21 +117,24 @@ class CandidateQuestions:
     def _measure(self, question: CandidateAsk, respond: Done, able: bool = True) -> None:
         self._reserve(question)
         about = sorted(set(question.about[:ABOUT_MAX]))
-        waiting = set(about)
+        waiting: set[NodeId | None] = {None, *about}  # None stands for the speed of this machine
         rtts: dict[NodeId, float] = {}
         started = self._host.now()
 
+        def known(what: NodeId | None) -> None:
+            waiting.discard(what)
+            if not waiting:
+                respond(self._answer(question, rtts, able))
+
         def measured(peer: NodeId, rtt_ms: float | None) -> None:
-            waiting.discard(peer)
             if rtt_ms is None:
                 rtt_ms = self._without_answer(peer, started)
             if rtt_ms is not None:
                 rtts[peer] = rtt_ms
-            if not waiting:
-                respond(self._answer(question, rtts, able))
+            known(peer)
 
-        if not about:
-            respond(self._answer(question, rtts, able))
+        # A host that has not run operators yet would tell a speed by rule, and whoever asks would predict its rates from that.
+        self._reports.time_kernel(partial(known, None))
         for peer in about:
             if peer == self._directory.me:
                 measured(peer, 0.0)

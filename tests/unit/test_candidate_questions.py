@@ -44,7 +44,8 @@ class World:
         )
         operators: Any = SimpleNamespace(room=room, instances={})
         cost_store = SimpleNamespace(costs=lambda signatures, now: {}, hear=lambda *given: None)
-        reports: Any = SimpleNamespace(cost_store=cost_store, told=lambda: None)
+        self.is_fresh = False
+        reports: Any = SimpleNamespace(cost_store=cost_store, told=lambda: None, time_kernel=self.time_kernel)
         sharing: Any = SimpleNamespace(offered=lambda signatures: {})
         extensions: Any = lambda: SimpleNamespace(has_function=lambda name, version: name == "known")  # noqa: E731
         self.candidate_questions = CandidateQuestions(self.host, self.directory, self.gossip, operators, reports, sharing, extensions)
@@ -53,6 +54,12 @@ class World:
     @property
     def is_nearly_full(self) -> bool:
         return self.full
+
+    def time_kernel(self, done: Callable[[], None]) -> None:
+        if self.is_fresh:
+            self.work.append(done)
+        else:
+            done()
 
     def execute(self, work: Callable[[], Any], done: Callable[[Any], None], *, rows: int) -> None:
         self.work.append(lambda: done(work()))
@@ -73,6 +80,18 @@ def test_a_candidate_answers_when_all_round_trips_are_measured(world: World) -> 
     world.pings["far"](75.0)
     assert world.answers[0].rtts_ms == {"here": 0.0, "b": 12.0, "far": 75.0}
     assert (world.answers[0].free_slots, world.answers[0].reserved) == (2, 1)
+
+
+@pytest.mark.parametrize("about", [(), ("here",), ("here", "b")])
+def test_a_candidate_answers_once_and_not_before_its_speed_is_measured(world: World, about: tuple[str, ...]) -> None:
+    world.is_fresh = True
+    world.answer(about=about)
+    for ping in world.pings.values():
+        ping(12.0)
+    assert world.answers == []
+    world.work.pop()()
+    (answer,) = world.answers
+    assert set(answer.rtts_ms) == set(about)
 
 
 def test_without_an_answer_a_round_trip_is_at_least_what_was_waited_or_remembered(world: World) -> None:
