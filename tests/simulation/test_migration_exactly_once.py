@@ -37,7 +37,7 @@ def test_the_sinks_have_the_rows_of_a_run_on_one_node(numbers: Sequence[int]):
     assert sum(outcome.homes for outcome in outcomes) > 0, "no home has died"
 
 
-@pytest.mark.parametrize("seed", seeds([178, 967], [204, 236, 464]))
+@pytest.mark.parametrize("seed", seeds([178], [204, 236, 464, 967]))
 def test_a_seed_that_was_wrong_once_is_right(seed: int):
     """204, 236: a next host that had called off its own move was not believed. 178, 464: neither was one whose former host had not told the
     consumer, which seemed to have failed. 967: a deployment that was refused half-way and repeated left rows in the file.
@@ -140,13 +140,20 @@ def test_the_command_that_runs_a_seed_again_names_what_was_chosen():
     )
 
 
-def test_a_seed_is_the_same_run_each_time_and_its_faults_are_in_the_trace(tmp_path: Path):
-    traces = []
-    for number in range(2):
-        story = Story(8, ("windows and a stream", "union"), tmp_path / str(number), ("partitions", "moves", "homes"))
-        story.run()
-        traces.append(story.trace)
+def traced(folder: Path) -> list[str]:
+    """Runs a seed with some of the faults; returns its trace."""
+    story = Story(8, ("windows and a stream", "union"), folder, ("partitions", "moves", "homes"))
+    story.run()
+    return story.trace
 
-    assert traces[0] == traces[1]
-    assert {line.split()[2] for line in traces[0]} >= {"query", "partition", "heal", "move", "migration", "calm"}
-    assert not {line.split()[2] for line in traces[0]} & {"slow", "stopped", "disk", "clock"}
+
+def test_faults_are_in_the_trace(tmp_path: Path):
+    happened = {line.split()[2] for line in traced(tmp_path)}
+
+    assert happened >= {"query", "partition", "heal", "move", "migration", "calm"}
+    assert not happened & {"slow", "stopped", "disk", "clock"}
+
+
+@pytest.mark.soak
+def test_a_seed_is_the_same_run_each_time(tmp_path: Path):
+    assert traced(tmp_path / "0") == traced(tmp_path / "1")
