@@ -31,6 +31,19 @@ def test_policies_are_compared_with_what_none_can_exceed(
     assert "us on disk" in capsys.readouterr().out
 
 
+def test_all_rows_of_overloaded_agents_are_counted(tmp_path: Path) -> None:
+    where = tmp_path / "deadlines.json"
+
+    assert run(["testbed", "deadlines", "--part", "agents", "--seconds", "0.5", "--quiet", "--json", str(where)]) in (0, None)
+
+    found = json.loads(where.read_text())
+    assert list(found["agents"]) == ["1.1", "1.5", "2"]
+    for one in found["agents"].values():
+        assert one["finish_rows"] == one["defer_rows"] == one["shed_rows"] + one["shed_left_out"] == one["rows"]
+        assert 0.95 < one["of_bound"] <= 1.0
+
+
+@pytest.mark.soak
 def test_the_engine_has_nearly_as_many_rows_in_time_as_can_be(tmp_path: Path) -> None:
     where = tmp_path / "deadlines.json"
 
