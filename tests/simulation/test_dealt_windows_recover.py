@@ -14,6 +14,7 @@ import pytest
 from sbon.dealing.dealer import Silent
 from sbon.errors import SbonError
 from sbon.operators import asking_splitter
+from tests.examples import seeds
 from tests.simulation.test_recovery import HOME, MIDDLE, OTHER, PER_SECOND, ROWS, SINK, SOURCE, Story
 
 PATTERN = """SELECT began, n FROM r MATCH_RECOGNIZE (ORDER BY ts, v MEASURES FIRST(v) AS began, COUNT(*) AS n
@@ -75,7 +76,7 @@ def test_a_crashed_splitter_gives_each_instance_its_own_rows_again_and_nothing_t
     assert story.answers() == undisturbed
 
 
-@pytest.mark.parametrize("tag", ["match", "merge"])
+@pytest.mark.parametrize("tag", seeds(["merge"], ["match"]))
 def test_a_crashed_instance_or_merger_gives_no_match_twice(tag: str, tmp_path: Path, undisturbed: list[list[str]]) -> None:
     story = Dealt(tmp_path, PATTERN)
     story.move(tag)
@@ -87,7 +88,7 @@ def test_a_crashed_instance_or_merger_gives_no_match_twice(tag: str, tmp_path: P
 
 
 @pytest.mark.usefixtures("erratic")
-@pytest.mark.parametrize("tag", ["match", "merge"])
+@pytest.mark.parametrize("tag", seeds(["match"], ["merge"]))
 def test_a_crash_of_an_instance_or_the_merger_gives_no_wrong_match_whatever_the_dealer_says(
     tag: str, tmp_path: Path, undisturbed: list[list[str]]
 ) -> None:

@@ -198,7 +198,10 @@ TROUBLES: dict[str, Callable[[Overlay], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", TROUBLES)
+EVERY = ("the new host is cut off for so long that it is given up", "the old host is cut off", "the new host is filled by others")
+
+
+@pytest.mark.parametrize("name", seeds(EVERY, [name for name in TROUBLES if name not in EVERY]))
 def test_trouble_in_any_phase_leaves_the_rows_alone(name: str, one_copy: Callable[[Overlay], None]) -> None:
     trouble = TROUBLES[name]
     overlay = Overlay(LONG_S)
@@ -326,7 +329,7 @@ def disturb(overlay: Overlay, kind: type, what: str, nth: int) -> list[str]:
     return hit
 
 
-@pytest.mark.parametrize("kind", [Lock, Prepare, StateChunk, Activate, Moved, Unlock], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", seeds([StateChunk, Activate, Moved], [Lock, Prepare, Unlock]), ids=lambda kind: kind.__name__)
 def test_any_message_is_lost_or_comes_twice_or_late(kind: type, one_copy: Callable[[Overlay], None]) -> None:
     overlay = Overlay(LONG_S)
     one_copy(overlay)

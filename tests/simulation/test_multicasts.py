@@ -12,7 +12,6 @@ from sbon_agent.node import Agent
 from sbon_testbed import report
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
-from tests.examples import seeds
 from tests.worlds import settled_world
 
 PLACES = {
@@ -113,6 +112,7 @@ def usage_with(**how: bool) -> float:
     return float(np.mean(usages))
 
 
+@pytest.mark.soak
 def test_four_queries_over_an_ocean_cost_less_when_they_share_and_one_copy_crosses():
     """SBON, figure 13: the paper saves 21 % with reuse; here multicasts are placed by measured latencies."""
     alone, shared = usage_with(reuse=False), usage_with()
@@ -284,7 +284,8 @@ def test_the_crash_of_a_multicasts_host_costs_the_queries_behind_it_some_rows_an
     assert name not in multicasts(world)
 
 
-@pytest.mark.parametrize("cut", seeds(["c0"], ["u4"]))
+@pytest.mark.soak
+@pytest.mark.parametrize("cut", ["c0", "u4"])
 def test_who_was_cut_off_for_minutes_is_fed_again_and_gets_nothing_twice(cut):
     """The host of the multicast or of a consumer is cut off: its feeder drops it and connects again; remains of the old path are unused."""
     world = make_world(moves=False)

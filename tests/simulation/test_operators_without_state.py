@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sbon.execution.instance import Instance
+from tests.examples import seeds
 from tests.simulation.test_recovery import MIDDLE, OTHER, SINK, SOURCE, Story
 
 COUNTS = (
@@ -113,7 +114,7 @@ def test_a_crash_of_a_filters_host_loses_nothing(tmp_path: Path, filtered: list[
     assert lost(story) == (0, True, [])
 
 
-@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("together", seeds([True], [False]))
 def test_a_filter_and_an_exchange_behind_it_lose_nothing(tmp_path: Path, dealt: list[list[str]], together: bool) -> None:
     story = InstancesStory(tmp_path, DEALT)
     first, exchange = chain_of(story)

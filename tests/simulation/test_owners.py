@@ -15,6 +15,7 @@ from sbon_testbed.exactly_once.story import run_seed
 from sbon_testbed.simulator.faults.kinds import KINDS
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.simulation import simulate
+from tests.examples import seeds
 
 HOME, SOURCE, SINK = 0, 1, 2
 QUERIES = 5
@@ -169,7 +170,7 @@ def test_a_query_can_be_dropped_at_the_agent_that_is_taking_it_over(story: Any) 
     assert told.world.ask(owner, "queries") == []
 
 
-@pytest.mark.parametrize("back_s", [0.5, 20.0], ids=["soon", "late"])
+@pytest.mark.parametrize("back_s", seeds([0.5], [20.0]))
 def test_a_home_that_returns_is_not_the_owner_any_more(story: Any, back_s: float) -> None:
     told = story()
     told.world.kill(HOME)
@@ -353,7 +354,7 @@ def other_than(told: Any) -> int:
     return next(number for number in (3, 4, 5) if number not in told.keepers())
 
 
-@pytest.mark.parametrize("cut_off", ["home", "host", "both", "home and both keepers"])
+@pytest.mark.parametrize("cut_off", seeds(["both", "home and both keepers"], ["home", "host"]))
 def test_after_a_partition_there_is_one_owner_and_one_copy_and_rows_agree_with_the_account(story: Any, cut_off: str) -> None:
     told = story(sql=WINDOW)
     middle = other_than(told)
@@ -434,7 +435,9 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
             marks=pytest.mark.soak,
         ),
         pytest.param(2, SPLIT, id="a join that was worked through again gave its rows in another order", marks=pytest.mark.soak),
-        pytest.param(294, KINDS, id="all that had the record were killed, the next owner before the query ran there"),
+        pytest.param(
+            294, KINDS, id="all that had the record were killed, the next owner before the query ran there", marks=pytest.mark.soak
+        ),
         pytest.param(
             1099, KINDS, id="an owner was killed before those that it had chosen for keepers had its record", marks=pytest.mark.soak
         ),
@@ -458,7 +461,7 @@ def test_seeds_of_the_simulator_that_were_wrong(seed: int, faults: tuple[str, ..
 @pytest.mark.parametrize(
     "seed",
     [
-        pytest.param(967, id="two keepers that had promised the query to themselves"),
+        pytest.param(967, id="two keepers that had promised the query to themselves", marks=pytest.mark.soak),
         pytest.param(954, id="a keeper that had not been told took over a query that had ended"),
         pytest.param(988, id="a sink made anew while keepers take its query over"),
     ],
@@ -473,6 +476,7 @@ def bytes_sent(world: World) -> int:
     return counters["datagram_bytes"] + counters["stream_bytes"]
 
 
+@pytest.mark.soak
 def test_a_calm_query_and_an_idle_overlay_pay_nothing_for_it(tmp_path: Path) -> None:
     """Compares the bytes between agents over two minutes, with and without records at keepers."""
     told: dict[bool, float] = {}

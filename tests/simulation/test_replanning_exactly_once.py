@@ -25,7 +25,7 @@ from sbon_testbed.simulator.network import NetworkConfig
 from tests.examples import seeds
 from tests.worlds import settled_world
 
-SEEDS = [range(2)]
+SEEDS = [range(1)]
 SOAK_SEEDS = [range(first, first + 10) for first in range(0, 500, 10)]
 """In so many, a plan changes for sure."""
 NODES = 5

@@ -28,7 +28,7 @@ def outcome_of(seed: int) -> Outcome:
     return simulate(seed)
 
 
-@pytest.mark.parametrize("seed", seeds(range(3), range(3, 100)))
+@pytest.mark.parametrize("seed", seeds(range(2), range(2, 100)))
 def test_a_seed_is_right_whatever_fails(seed: int) -> None:
     outcome = outcome_of(seed)
 
