@@ -17,6 +17,7 @@ from sbon.analysis.workbench import moment_width_s
 from sbon.cli.__main__ import run
 from sbon.telemetry.frames import METADATA
 from sbon_testbed.telemetry.generator import generate
+from tests.examples import seeds
 from tests.processes import runs, wait_until
 
 
@@ -114,7 +115,7 @@ def test_mistakes_are_one_line(arguments, code, said, tmp_path, monkeypatch, cap
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("moment", ["starting Spark", "what the log holds"])
+@pytest.mark.parametrize("moment", seeds(["starting Spark"], ["what the log holds"]))
 def test_ctrl_c_ends_the_analysis_without_a_word_and_leaves_no_process(spark, moment, short, tmp_path):
     command = [sys.executable, "-m", "sbon.cli", "analyze", str(short), "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:

@@ -35,7 +35,7 @@ def check(seed: int, folder: Path) -> None:
     assert not failures, told(failures, folder)
 
 
-@pytest.mark.parametrize("seed", seeds((2, 3), (1, 4)))
+@pytest.mark.parametrize("seed", seeds([3], (1, 2, 4)))
 def test_random_queries_have_the_answers_of_duckdb(seed, tmp_path):
     check(seed, tmp_path)
 

@@ -98,7 +98,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Process]]:
         agent.end()
 
 
-@pytest.mark.parametrize("run", seeds(range(2), range(2, 5)))
+@pytest.mark.parametrize("run", seeds([0], range(1, 5)))
 def test_moving_operators_of_real_agents_changes_no_row(tmp_path: Path, three: list[Process], expected: Answers, run: int):
     path = tmp_path / "answers.ndjson"
     results = three[0].ask("submit", sql=STATEMENTS.format(run=run, left="b", right="c", flow=ENDLESS, path=path))

@@ -177,9 +177,10 @@ def a_dead_host_stops_nobody_else(overlay: Overlay) -> dict[str, Any]:
 
 
 STORIES = [names_do_not_come_again, a_query_without_a_home_ends_from_anywhere, a_dead_host_stops_nobody_else]
+"""The last takes two minutes after the crash of its host; in virtual time, `tests/simulation/test_dead_ends.py` tells it in every run."""
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", STORIES[:2])
 def test_after_a_crash(story: Any, overlay: Overlay) -> None:
     assert story(overlay), "each story asserts, and tells what it has found"
 

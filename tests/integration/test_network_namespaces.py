@@ -280,6 +280,7 @@ def test_narrow_line_is_packed_and_an_outage_waits_on_disk(tmp_path):
 
 
 @needs_namespaces
+@pytest.mark.soak
 @pytest.mark.slow
 def test_window_that_moves_over_a_lossy_wan_counts_every_row_once(tmp_path):
     """Moves take about a second here; one is tried while a source is cut off, whatever its outcome."""

@@ -11,6 +11,7 @@ from sbon_testbed.nexmark.catalogue import OFFERED
 from sbon_testbed.nexmark.events import KINDS, Events
 from sbon_testbed.nexmark.reference import answer
 from sbon_testbed.nexmark.stream import Stream
+from tests.examples import seeds
 
 EVENTS = 75_000
 FAST, SLOW = Events(seed=5, events_per_s=4_000), Events(seed=5, events_per_s=1)
@@ -79,7 +80,7 @@ PUBLIC = {
 }
 
 
-@pytest.fixture(scope="module", params=[FAST, SLOW], ids=["fast", "slow"])
+@pytest.fixture(scope="module", params=seeds([SLOW], [FAST]), ids=["slow", "fast"])
 def tables(request: pytest.FixtureRequest) -> dict[str, pl.DataFrame]:
     return {kind: Stream(kind, request.param, 50_000).all_rows(EVENTS) for kind in KINDS}
 
