@@ -1,5 +1,6 @@
 """Gives each test a fresh log, and properties the same examples in every run."""
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -80,11 +81,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                     importlib.import_module(module.name)
     gc.set_threshold(50_000, 20, 20)  # virtual worlds make many objects that live as long as their tests
     gc.freeze()  # modules and tests stay, so the collector can skip them
-
-
-def pytest_sessionfinish() -> None:
-    """Undoes the freeze, because some libraries warn of modules that stay until the end."""
-    gc.unfreeze()
+    # Some libraries warn of modules that stay until the end. Not earlier: pytest collects garbage several times when it ends.
+    atexit.register(gc.unfreeze)
 
 
 @pytest.fixture(autouse=True)

@@ -177,7 +177,7 @@ def a_dead_host_stops_nobody_else(overlay: Overlay) -> dict[str, Any]:
 
 
 STORIES = [names_do_not_come_again, a_query_without_a_home_ends_from_anywhere, a_dead_host_stops_nobody_else]
-"""The last takes two minutes after the crash of its host; in virtual time, `tests/simulation/test_dead_ends.py` tells it in every run."""
+"""The last one runs only with `--soak`; `tests/simulation/test_dead_ends.py` has the same story in virtual time."""
 
 
 @pytest.mark.parametrize("story", STORIES[:2])

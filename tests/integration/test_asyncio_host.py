@@ -21,8 +21,6 @@ from sbon_agent.network.shaper import Shape, ShapedHost
 from sbon_agent.network.tcp import UNSENT_BYTES
 from tests.peer_worlds import Recorder
 
-pytestmark = pytest.mark.alone
-
 LOCAL = ("127.0.0.1", 0)
 RING, OTHER_RING = KeyRing([bytes(32)]), KeyRing([bytes(range(32))])
 
@@ -195,6 +193,7 @@ def test_a_handler_that_fails_loses_its_own_connection_only(loop):
     assert "callback.failed" in [entry["event"] for entry in logs]
 
 
+@pytest.mark.alone
 def test_a_datagrams_arrival_is_timed_by_the_kernel(loop):
     """A datagram that waits in the socket's buffer while the loop is busy has the time of its arrival."""
     host, arrivals = loop.host(), []
@@ -349,6 +348,7 @@ def test_spare_work_begins_only_when_nothing_else_waits(loop):
     assert begun == ["first", "second", "first spare", "second spare"]
 
 
+@pytest.mark.alone
 def test_brief_work_is_done_on_the_loops_thread_and_told_later(loop):
     host, outcomes, failures = loop.host(workers=1), [], []
     host.execute(threading.get_ident, outcomes.append, rows=1, brief=True)
@@ -360,6 +360,7 @@ def test_brief_work_is_done_on_the_loops_thread_and_told_later(loop):
     assert isinstance(failures[0], ZeroDivisionError)
 
 
+@pytest.mark.alone
 def test_brief_work_leaves_most_of_the_loops_time_to_others(loop):
     """Work that is wrongly declared brief must not keep the loop from probes and timers."""
     host, outcomes = loop.host(workers=1), []
@@ -391,6 +392,7 @@ def test_a_closed_host_calls_nobody_back(loop):
     assert log == []
 
 
+@pytest.mark.alone
 def test_shaped_agents_are_as_far_apart_as_the_table_says(loop):
     """Each delay is reduced by half of the loop's timer resolution, so that the mean is right."""
     one, two = ShapedHost(loop.host()), ShapedHost(loop.host())

@@ -41,6 +41,7 @@ def test_parts_are_checked():
         costs.measure(["law"], 1.0, 1, lambda _: None, "nothing")
 
 
+@pytest.mark.soak
 def test_the_law_of_an_operator_is_compared_with_rounds_that_it_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operators, "EVENT_ROWS_PER_S", 125_000)  # rounds of few batches
     found = costs.law(0.0001, ["tumbling, no keys"], lambda _: None)

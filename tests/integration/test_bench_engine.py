@@ -10,6 +10,7 @@ from sbon.cli.__main__ import run
 from sbon.digest import quantile
 from sbon.errors import ConfigError
 from sbon_testbed.bench.workloads import WORKLOADS
+from tests.examples import seeds
 
 
 @pytest.mark.slow
@@ -38,7 +39,7 @@ def test_an_agent_is_measured_at_full_speed_by_the_clock_and_while_saturated(mon
     assert "too few  too few" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("rows", ["csv", "tcp"])
+@pytest.mark.parametrize("rows", seeds(["tcp"], ["csv"]))
 def test_rows_of_a_file_are_read_or_sent_to_the_end(rows, monkeypatch, capsys):
     monkeypatch.setattr(bench, "CHECKED_ROWS", 210_000)
     monkeypatch.setattr(bench, "FILE_ROWS", 50_000)

@@ -89,6 +89,7 @@ def test_rows_go_from_one_query_to_another_over_http(tmp_path):
         agent.end()
 
 
+@pytest.mark.soak
 def test_a_killed_agent_loses_the_buffer_of_its_http_sink_and_no_more(tmp_path):
     """Rows in transit arrive once, rows in the buffer are lost, and rows after the restart arrive."""
     port = free_ports(1)[0]
@@ -114,6 +115,7 @@ def test_a_killed_agent_loses_the_buffer_of_its_http_sink_and_no_more(tmp_path):
             agent.end()
 
 
+@pytest.mark.soak
 def test_a_killed_agent_loses_the_rows_that_its_sink_keeps_for_clients_and_says_so(tmp_path):
     port, listens = free_ports(2)
     agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()

@@ -245,6 +245,7 @@ CREATE SINK kept FROM (SELECT number, key FROM flood) WITH (connector = 'file', 
 
 
 @needs_namespaces
+@pytest.mark.soak
 def test_narrow_line_is_packed_and_an_outage_waits_on_disk(tmp_path):
     """24 MB of rows over a line of 1 MB/s: the link compresses on its own, and rows held up by an outage arrive in order."""
     links = {"spill_bytes": 64 << 20, "spill_after_s": 0.1}

@@ -41,6 +41,7 @@ def test_the_site_has_every_page(tmp_path: Path) -> None:
     assert re.search(r'class="toctree-l1"><a[^>]*href="tutorial.html">Tutorial</a>', contents)
 
 
+@pytest.mark.soak
 def test_a_page_that_the_index_does_not_list_is_an_error(tmp_path: Path) -> None:
     run = made(tmp_path, "dummy", "-D", "include_patterns=README.md,docs/index.md,docs/tutorial.md,docs/glossary.md")
 

@@ -66,6 +66,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     return Story(tmp_path_factory.mktemp("both"), BOTH).answers()
 
 
+@pytest.mark.soak
 def test_a_crashed_splitter_gives_each_instance_its_own_rows_again_and_nothing_twice(tmp_path: Path, undisturbed: list[list[str]]) -> None:
     story = Dealt(tmp_path, PATTERN)
     left = story.without_movable(SOURCE)

@@ -44,6 +44,7 @@ def test_rows_that_were_lost_before_a_late_query_has_all_rows_are_not_looked_for
     assert (outcome.problem, outcome.deaths) == ("", deaths)
 
 
+@pytest.mark.soak
 def test_an_operator_that_is_made_again_while_a_shared_one_that_feeds_it_cannot_be_asked_can_read_its_rows() -> None:
     """Its home takes the columns of these rows from its own plan."""
     outcome = run_seed(1589)

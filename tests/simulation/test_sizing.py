@@ -74,6 +74,7 @@ def instances(world: World, query: str) -> tuple[int, int | None]:
     return len(one["operators"]), one["wanted"]
 
 
+@pytest.mark.soak
 def test_a_rate_that_doubles_asks_for_more_instances_which_a_change_of_the_plan_or_the_next_submission_gives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_rate_that_doubles_asks_for_more_instances_which_a_change_of_the_plan_
     assert instances(world, again)[0] == 2
 
 
+@pytest.mark.soak
 def test_a_query_with_a_bound_runs_with_the_instances_that_were_planned_and_one_that_none_keeps_is_refused() -> None:
     world = make_world()
     declare(world)

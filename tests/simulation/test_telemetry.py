@@ -71,6 +71,7 @@ def recorded(story: Story, kind: type[rows.Row]) -> Iterator[tuple[str, rows.Row
         yield from ((directory.parent.name, line.row) for line in spooled(directory) if isinstance(line.row, kind))
 
 
+@pytest.mark.soak
 def test_same_seed_records_the_same(story, tmp_path):
     again = play(tmp_path, seed=3)
 

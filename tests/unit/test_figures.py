@@ -31,7 +31,7 @@ from tests.examples import examples
 TINY = Extent(
     nodes=8,
     hours_one=0.15,
-    hours_pairs=0.1,
+    hours_pairs=0.05,
     pairs=2,
     seattle_slices=2,
     groups=1,
@@ -39,7 +39,7 @@ TINY = Extent(
     zipf_sources=2,
     apart_s=30.0,
     zipf_apart_s=20.0,
-    settle_s=120.0,
+    settle_s=60.0,
     after_s=60.0,
 )
 
