@@ -476,7 +476,6 @@ def bytes_sent(world: World) -> int:
     return counters["datagram_bytes"] + counters["stream_bytes"]
 
 
-@pytest.mark.soak
 def test_a_calm_query_and_an_idle_overlay_pay_nothing_for_it(tmp_path: Path) -> None:
     """Compares the bytes between agents over two minutes, with and without records at keepers."""
     told: dict[bool, float] = {}
