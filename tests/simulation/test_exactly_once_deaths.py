@@ -30,7 +30,7 @@ def test_what_is_missing_is_what_the_owner_counts(numbers: list[int], chosen: tu
     assert sum(outcome.deaths for outcome in outcomes) > 0, "no host has died"
 
 
-@pytest.mark.parametrize("seed", seeds([19], [20, 25, 29]))
+@pytest.mark.parametrize("seed", seeds([], [19, 20, 25, 29]))
 def test_an_operator_that_was_about_to_move_to_the_dead_host_is_made_again(seed: int) -> None:
     """The owner hears of the move only after the host has been declared failed."""
     outcome = run_seed(seed)

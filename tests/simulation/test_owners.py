@@ -463,7 +463,7 @@ def test_seeds_of_the_simulator_that_were_wrong(seed: int, faults: tuple[str, ..
     [
         pytest.param(967, id="two keepers that had promised the query to themselves", marks=pytest.mark.soak),
         pytest.param(954, id="a keeper that had not been told took over a query that had ended"),
-        pytest.param(988, id="a sink made anew while keepers take its query over"),
+        pytest.param(988, id="a sink made anew while keepers take its query over", marks=pytest.mark.soak),
     ],
 )
 def test_seeds_of_the_exactly_once_story_that_were_wrong(seed: int) -> None:
