@@ -47,6 +47,8 @@ LATER = 1024
 CLASSES_MAX = 16
 LEAST_NS = 50.0
 """Least cost of a batch relative to which errors count: clocks show 0 for short times."""
+LEAST_SHARE = 0.01
+"""Share of the mean cost below which errors count relative to it, not to the cost of their batch."""
 MISFIT = 0.05
 """Relative deviation of the law itself from the mean cost of batches of a size."""
 OCTAVES = 48
@@ -277,6 +279,17 @@ class CostFit:
         if not all(value > 0 for value in self.prior.coefficients):
             raise ShapeError(f"a prior of {self.prior.coefficients}, expected costs above 0")
         self._speed, self._source, self._kept = speed, source, math.exp(-1 / memory)
+        self._waiting: list[tuple[float, float, float, Sequence[float] | None]] = []
+        self._first: list[tuple[float, float, float, Sequence[float] | None]] | None = []
+        """The first batches, until there are `BLOCK`: a few of them say too little about the scale of the prior. None then."""
+        self._block = BLOCK
+        self._latest_s = -math.inf
+        self._known: Law | None = None
+        """The law as `law` returned it last; None after a fold."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forgets all batches."""
         self._scale = np.array(self.prior.coefficients)
         # Coefficients are kept as multiples of the prior's, so that all are of the same order.
         covariance = np.array(self.prior.covariance) / np.outer(self._scale, self._scale)
@@ -290,12 +303,7 @@ class CostFit:
         self._theta = np.ones(len(covariance))
         self._variance = _SCATTER_FIRST**2
         self._rows = np.zeros(len(self.prior.classes))
-        self._waiting: list[tuple[float, float, float, Sequence[float] | None]] = []
-        self._block = BLOCK
         self._samples = 0.0
-        self._latest_s = -math.inf
-        self._known: Law | None = None
-        """The law as `law` returned it last; None after a fold."""
 
     def took(self, rows: float, ns: float, *, at_s: float, open_windows: float = 0.0, by_class: Sequence[float] | None = None) -> None:
         """Records the processor time of a batch.
@@ -345,6 +353,10 @@ class CostFit:
         if not self._waiting:
             return
         waiting, self._waiting, self._known = self._waiting, [], None
+        if self._first is not None:
+            waiting = [*self._first, *waiting]
+            self._first = waiting if len(waiting) < BLOCK else None
+            self._begin()
         count, classes = len(waiting), len(self.prior.classes)
         inputs = np.empty((count, _LEADING + classes))
         inputs[:, 0] = 1.0
@@ -395,6 +407,8 @@ class CostFit:
             errors = ((costs - expected) / expected) ** 2
             if np.array_equal(self._theta, former):  # further rounds would change nothing
                 break
+        # What is small beside the mean batch, such as batches without a row, says nothing about the scatter of those that count.
+        errors = ((costs - expected) / np.maximum(expected, LEAST_SHARE * float(costs.mean()))) ** 2
         error = float(errors.mean())
         latest = error * count / max(1, count - len(self._theta)) if samples <= count else error
         self._variance = max(_SCATTER_MIN**2, (1 - share) * self._variance + share * latest)
@@ -429,8 +443,35 @@ class CostFit:
         The rule knows the ratio of fixed costs to costs per row, but not how expensive an operator is.
         """
         factor = float(costs.sum() / (inputs @ self._scale).sum())
-        if factor > 0 and not 1 / _OFF <= factor <= _OFF:
-            self._scale = self._scale * factor
+        if factor <= 0 or 1 / _OFF <= factor <= _OFF:
+            return
+        scale = np.full(len(self._scale), factor)
+        if self.prior.source is Source.RULE and len(costs) > 1:
+            self._doubt_ratio(inputs, costs, scale)
+        self._scale = self._scale * scale
+
+    def _doubt_ratio(self, inputs: FloatArray, costs: FloatArray, scale: FloatArray) -> None:
+        """Corrects the factors by which the rule is scaled, and its errors, for operators that are expensive row by row.
+
+        The rule knows no operator whose batches cost more than `RULE_FACTOR` times its fixed cost whatever their rows, as a user's function
+        does that takes a millisecond for each row. Beyond that, the cost counts as that of rows; but all of it may be fixed, as for a
+        function that calls a model once a batch. What is beyond `_OFF` times the rule may be of rows. The costliest batch is left out: the
+        first one loads code.
+        """
+        usual = np.arange(len(costs)) != int(costs.argmax())
+        by_rule = inputs[usual] @ self._scale
+        fixed, cost = float((inputs[usual, 0] * self._scale[0]).sum()), float(costs[usual].sum())
+        factor, of_rows = cost / float(by_rule.sum()), float(by_rule.sum()) - fixed
+        if factor <= _OFF or of_rows <= 0:
+            return
+        scale[:] = factor
+        covariance = np.linalg.inv(self._belief)
+        if factor > RULE_FACTOR:
+            scale[0], scale[1:] = RULE_FACTOR, (cost - RULE_FACTOR * fixed) / of_rows
+            covariance[0, 0] *= (factor / RULE_FACTOR) ** 2
+        may_be = (cost - _OFF * float(by_rule.sum())) / (of_rows * float(scale[-1]))
+        covariance[2:, 2:] += may_be**2
+        self._belief = np.linalg.inv(covariance)
 
 
 def least_squares_from_zero(matrix: FloatArray, vector: FloatArray) -> FloatArray:

@@ -315,3 +315,75 @@ def test_any_law_may_be_a_prior_once_it_is_widened():
         assert all(0 <= cost < math.inf for cost in fit.law(now=1.0).coefficients)
         tried += 1
     assert tried == 300
+
+
+def sizes_of(rng: np.random.Generator, count: int) -> FloatArray:
+    """Returns rows of batches as a slow source with some bursts gives them: mostly one."""
+    found: FloatArray = np.where(rng.random(count) < 0.7, 1, rng.integers(1, 64, count)).astype(np.float64)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("first", [0, 64], ids=["of all sizes", "of one row first"])
+@pytest.mark.parametrize("row_ns", [4e5, 1e6, 2e7])
+def test_a_function_that_is_expensive_row_by_row_is_known_as_such_after_few_batches(row_ns: float, first: int, seed: int):
+    """Before, nearly all of the cost counted as that of a batch: a batch of 30 rows was said to take a twentieth of its time."""
+    rng = np.random.default_rng(seed)
+    fit = CostFit()
+    for rows in np.concatenate([np.ones(first), sizes_of(rng, 64)]):
+        fit.took(rows, 5e4 + rng.gamma(4 * rows, row_ns / 4), at_s=1.0)
+
+    law = fit.law(1.0)
+
+    for rows in (1, 5, 30):
+        assert law.cost_ns(rows).value == pytest.approx(5e4 + rows * row_ns, rel=0.35)
+    assert law.scatter < 1
+
+
+def test_a_function_that_is_expensive_batch_by_batch_is_known_as_such_too():
+    rng = np.random.default_rng(1)
+    fit = CostFit()
+    for rows in sizes_of(rng, 64):
+        fit.took(rows, 5e6 * (1 + 0.1 * rng.normal()) + 1e3 * rows, at_s=1.0)
+
+    law = fit.law(1.0)
+
+    for rows in (1, 30):
+        assert law.cost_ns(rows).value == pytest.approx(5e6 + 1e3 * rows, rel=0.1)
+
+
+def test_batches_of_one_row_that_are_expensive_leave_open_what_more_rows_cost():
+    fit = CostFit()
+    for _ in range(64):
+        fit.took(1, 3e6, at_s=1.0)
+
+    law = fit.law(1.0)
+
+    assert law.cost_ns(1).value == pytest.approx(3e6, rel=0.05)
+    assert law.cost_ns(10).low < 7e6
+    assert law.cost_ns(10).high > 2.5e7
+
+
+def test_a_first_batch_that_loads_code_says_nothing_about_rows():
+    """Of one size, fixed cost and cost per row cannot be told apart: the ratio stays that of the rule."""
+    fit = CostFit()
+    for number in range(64):
+        fit.took(1, 3e8 if number == 0 else 1e5, at_s=1.0)
+
+    law = fit.law(1.0)
+
+    assert law.per_row_ns < law.per_batch_ns / 1000
+
+
+def test_a_law_that_is_asked_for_early_is_as_good_later():
+    rng = np.random.default_rng(1)
+    early, late = CostFit(), CostFit()
+    costs = [(float(rows), 5e4 + rng.gamma(4 * rows, 1e6 / 4)) for rows in sizes_of(rng, 64)]
+    for number, (rows, ns) in enumerate([(1.0, 5e7), *costs]):
+        early.took(rows, ns, at_s=1.0)
+        late.took(rows, ns, at_s=1.0)
+        if number % 3 == 0:
+            early.law(1.0)
+
+    assert early.law(1.0).coefficients == pytest.approx(late.law(1.0).coefficients)
+    assert early.law(1.0).samples == late.law(1.0).samples
