@@ -162,6 +162,14 @@ class UseRecorder:
                 self._old.clear()
         self._seconds.append(cores)
 
+    def take_out(self, other: "UseRecorder") -> None:
+        """Subtracts a part of this use, recorded at the same instants until now. The two may fold the time before the last minute at
+        different seconds, up to 9 s apart."""
+        self._sum = max(0.0, self._sum - other._sum)
+        for whole, part in ((self._seconds, other._seconds), (self._tens, other._tens), (self._old, other._old)):
+            for place in range(-min(len(whole), len(part)), 0):
+                whole[place] = max(0.0, whole[place] - part[place])
+
     def series(self) -> UseSeries | None:
         """Returns the use so far, without the current second; None before the first second has ended."""
         return UseSeries(tuple(self._seconds), tuple(self._tens)) if self._seconds else None

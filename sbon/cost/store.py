@@ -30,6 +30,8 @@ BUSY_SHARE = 0.25
 others leave."""
 TIMINGS = 9
 """Number of times that the reference kernel is timed; the first is left out, because it loads code."""
+OWED_S_MAX = 1.0
+"""Most core seconds by which the use of operators may be ahead of that of all programs."""
 BANDWIDTHS_TOLD = 256
 KEPT_MAX = 1024
 """Most signatures that are kept over a restart."""
@@ -105,8 +107,11 @@ class CostStore:
         self._latencies_ms: dict[NodeId, dict[NodeId, float]] = {}
         self.processors = OperatorsTime()
         self._use, self._use_of_operators = UseRecorder(), UseRecorder()
+        self._use_of_each: dict[OperatorId, UseRecorder] = {}
         self._shares, self._agent = MomentCounter(SHARES_KEPT), MomentCounter(AGENTS_KEPT)
         self._others_cores, self._shared_s = 0.0, -math.inf
+        self._owed_s = 0.0
+        """Core seconds, 0 at most, by which operators seemed to use more than all programs; the next use by others is as much less."""
         self._cpu_ns: dict[OperatorId, int] = {}
         self._sampled_s: float | None = None
 
@@ -143,12 +148,21 @@ class CostStore:
         ----------
         cores_used : cores used by all programs
         by_agent : cores used by this process, including its operators
-        cpu_ns : processor time of each operator here since it started here
+        cpu_ns : processor time of each operator here since it started here. What others used is forgotten: their queries have ended, or
+            they have moved
         """
-        spent_ns = sum(max(0, ns - self._cpu_ns.get(operator, 0)) for operator, ns in cpu_ns.items() if operator in self._cpu_ns)
+        for operator in self._use_of_each.keys() - cpu_ns.keys():
+            self._use_of_operators.take_out(self._use_of_each.pop(operator))
+        spent_ns = {operator: max(0, ns - self._cpu_ns[operator]) for operator, ns in cpu_ns.items() if operator in self._cpu_ns}
         if self._sampled_s is not None and now > self._sampled_s:
-            by_operators = spent_ns / 1e9 / (now - self._sampled_s)
-            self._others_cores = max(0.0, cores_used - by_operators)
+            for operator, ns in spent_ns.items():
+                self._use_of_each.setdefault(operator, UseRecorder()).record(now, ns / 1e9 / (now - self._sampled_s))
+            by_operators = sum(spent_ns.values()) / 1e9 / (now - self._sampled_s)
+            # The work of a task counts when it ends, and the use of the cores is read at other instants, so at the edges of a burst one of
+            # them is ahead. If the use by others were only cut off at 0, it would be too much in each burst.
+            passed_s = now - self._sampled_s
+            used_s = (cores_used - by_operators) * passed_s + self._owed_s
+            self._others_cores, self._owed_s = max(0.0, used_s) / passed_s, max(-OWED_S_MAX, min(0.0, used_s))
             self._agent.add(by_agent - by_operators)
             self._use.record(now, self._others_cores)
             self._use_of_operators.record(now, by_operators)

@@ -98,6 +98,46 @@ def test_what_others_use_is_what_is_used_less_the_work_of_operators() -> None:
     assert told.others.seconds[-1] == pytest.approx(1.0)
 
 
+def test_work_that_counts_a_second_late_is_not_used_by_others() -> None:
+    """A task of two seconds counts when it ends, while the core was busy in both."""
+    cost_store = CostStore("n1")
+    cost_store.sample(0.0, 0.0, {"a": 0})
+    for second in range(1, 61):
+        cost_store.sample(float(second), 1.0, {"a": second // 2 * 2 * 970_000_000})
+
+    told = cost_store.own(1, 1e9, now=60.0)
+
+    assert told.others is not None
+    assert sum(told.others.seconds) / len(told.others.seconds) == pytest.approx(0.03, abs=0.02)
+
+
+def test_what_operators_used_is_forgotten_when_they_are_gone() -> None:
+    """A query that is predicted now does not run beside one that has ended. What other programs used stays."""
+    cost_store = CostStore("n1")
+    cost_store.sample(0.0, 1.5, {"a": 0, "b": 0})
+    for second in range(1, 80):
+        cost_store.sample(float(second), 1.5, {"a": second * 500_000_000, "b": second * 250_000_000})
+    before = cost_store.own(2, 1e9, now=79.0)
+    cost_store.sample(80.0, 1.0, {"b": 80 * 250_000_000})
+    cost_store.sample(81.0, 1.0, {"b": 81 * 250_000_000})
+
+    after = cost_store.own(2, 1e9, now=81.0)
+
+    assert before.operators is not None
+    assert before.operators.seconds == pytest.approx((0.75,) * 60)
+    assert after.operators is not None
+    assert after.operators.seconds == pytest.approx((0.25,) * 60)
+    assert after.operators.tens == pytest.approx((0.25,) * len(after.operators.tens))
+    assert after.operators.tens
+    assert after.others is not None
+    assert after.others.seconds == pytest.approx((0.75,) * 60)
+    cost_store.sample(82.0, 1.0, {})
+    cost_store.sample(83.0, 1.0, {})
+    none = cost_store.own(2, 1e9, now=83.0)
+    assert none.operators is not None
+    assert max(none.operators.seconds) == 0.0
+
+
 def test_an_agent_tells_what_it_uses_beside_its_operators() -> None:
     cost_store = CostStore("n1")
     cost_store.sample(0.0, 1.5, {"a": 0}, 0.6)
