@@ -87,6 +87,8 @@ class Flow(msgspec.Struct, frozen=True):
     """(links, d)"""
     batches: FloatArray
     """Batches into each operator, (operators, d)."""
+    fixed_ns: FloatArray
+    """Part of the work that batches cost beside their rows, (operators, d)."""
 
 
 class FlowPolynomials(msgspec.Struct, frozen=True):
@@ -148,7 +150,7 @@ class FlowGraph:
         width = rows + sources
         column = {operator.id: sources + number for number, operator in enumerate(bent)}
         out, batches = np.zeros((count, width)), np.zeros((count, width))
-        taken, load = np.zeros((count, width)), np.zeros((count, width))
+        taken, load, fixed = np.zeros((count, width)), np.zeros((count, width)), np.zeros((count, width))
         self._bent: list[tuple[OperatorFlow, FloatArray]] = []
         for operator in self._order:
             row = self.index[operator.id]
@@ -161,7 +163,8 @@ class FlowGraph:
                 port_batches[link.port] += batches[self.index[link.source]]
             for number, port in enumerate(operator.ports):
                 out[row] += port.selectivity * ports[number]
-                load[row] += port.per_row_ns * ports[number] + port.per_batch_ns * port_batches[number]
+                load[row] += port.per_row_ns * ports[number]
+                fixed[row] += port.per_batch_ns * port_batches[number]
             batches[row], taken[row] = port_batches.sum(0), ports.sum(0)
             if operator.id in column:
                 self._bent.append((operator, ports[:, : column[operator.id]]))
@@ -172,7 +175,7 @@ class FlowGraph:
             + self._operators[self.index[link.source]].batch_bytes * batches[self.index[link.source]]
             for link in self._links
         ]
-        self._matrix = np.vstack([taken, out, load, batches, np.array(sent).reshape(len(self._links), width)])
+        self._matrix = np.vstack([taken, out, load, fixed, batches, np.array(sent).reshape(len(self._links), width)])
         self._rows = rows
 
     def series(self, sources: Mapping[OperatorId, Series], *, warm: bool = True) -> Flow:
@@ -212,16 +215,9 @@ class FlowGraph:
             basis[place] = rows
         found = self._matrix @ basis
         count = len(self._operators)
-        return Flow(
-            tuple(self.index),
-            tuple(link.id for link in self._links),
-            first.width_s,
-            found[:count],
-            found[count : 2 * count],
-            found[2 * count : 3 * count],
-            found[4 * count :],
-            found[3 * count : 4 * count],
-        )
+        taken, out, load, fixed, batches = (found[place * count : (place + 1) * count] for place in range(5))
+        links = tuple(link.id for link in self._links)
+        return Flow(tuple(self.index), links, first.width_s, taken, out, load + fixed, found[5 * count :], batches, fixed)
 
     def polynomials(self, profile: Mapping[OperatorId, float], rows_per_batch: Mapping[OperatorId, float] | None = None) -> FlowPolynomials:
         """Returns the rows, work and traffic that constant rates of the sources cause.

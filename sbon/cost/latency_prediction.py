@@ -18,7 +18,8 @@ from sbon.cost.figure import Source as FigureSource
 from sbon.cost.flow import Flow, FlowGraph, FlowLink, OperatorFlow
 from sbon.cost.flow_by_way import Carrier, work_by_way
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
-from sbon.cost.mace import Expected, Terms, expected, lower_s, overloaded, quantile, upper_s
+from sbon.cost.mace import Expected, Terms, expected, lemma_epsilon_s, lower_s, overloaded, quantile, upper_s
+from sbon.cost.merged_batches import SLICE_ROWS, shares_of_batches, wait_for_later_rows_s
 from sbon.cost.node_excess import Nodes, excess_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.unequal_batches import dispersion
@@ -107,18 +108,18 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     ------
     Mace, sections IV, VI-C and VII.
     """
-    expected, most = _expected_case(query), _case(query, Edge.HIGH)
+    expected, most = expected_case(query), case_at(query, Edge.HIGH)
     overloaded, at_worst = expected.overloaded(), most.overloaded()
     if overloaded:
         return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
-    found, weights = _drawn(query, expected)
+    found, weights = drawn_answers(query, expected)
     late_s = expected.rare_wait_s(min(0.01, 1 / max(1.0, expected.answers_per_s() * HORIZON_S)))  # with few answers, the 99th percentile's
     worst_s = float(found.likely_s.max()) + late_s
     high_s = np.finfo(float).max if at_worst else max(worst_s, most.upper_s())
     return LatencyPrediction(
         worst_s=Figure(
             value=worst_s,
-            low=min(_case(query, Edge.LOW).least_s(), worst_s),
+            low=min(case_at(query, Edge.LOW).least_s(), worst_s),
             high=high_s,
             source=max(query.known(), key=list(FigureSource).index),
             samples=min(query.statistics[spec.id].samples for spec in query.plan.operators),
@@ -130,7 +131,7 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     )
 
 
-def _drawn(query: PlacedQuery, case: "_Case") -> tuple[Expected, FloatArray | None]:
+def drawn_answers(query: PlacedQuery, case: "Case") -> tuple[Expected, FloatArray | None]:
     """Returns the expected latency of the latest answers, and the rows of each interval that are answered; None if there are none.
 
     Where sources have bursts and the work of each node comes on one way, it is that of the median of some draws of batches of unequal size.
@@ -141,7 +142,7 @@ def _drawn(query: PlacedQuery, case: "_Case") -> tuple[Expected, FloatArray | No
         width_s, intervals = _bursts(query)
         parts = round(width_s / query.pace_s)
         rng = np.random.default_rng(0)
-        cases = [_Case(query, Edge.EXPECTED, width_s / parts, parts * intervals, parts, rng) for _ in range(query.detail.draws)]
+        cases = [Case(query, Edge.EXPECTED, width_s / parts, parts * intervals, parts, rng) for _ in range(query.detail.draws)]
         found = [one.expected() for one in cases]
     middle = int(np.argsort([float(one.likely_s.max()) for one in found])[len(found) // 2])
     answers = cases[middle].answers
@@ -150,7 +151,7 @@ def _drawn(query: PlacedQuery, case: "_Case") -> tuple[Expected, FloatArray | No
 
 def latest_s(query: PlacedQuery) -> tuple[float, dict[NodeId, float]]:
     """Returns the upper bound of the latency in s, infinite if there is none, and by how many s each node is behind at most."""
-    most = _case(query, Edge.HIGH)
+    most = case_at(query, Edge.HIGH)
     peaks = excess_s(most.work, most.node_of, most.nodes, most.width_s).max(axis=1)
     behind = dict(zip(most.names, peaks.tolist(), strict=False))
     return (math.inf if most.overloaded() else most.upper_s()), behind
@@ -171,7 +172,7 @@ def propagation_s(query: PlacedQuery, source: NodeId, target: NodeId, edge: Edge
 def likely_worst_s(query: PlacedQuery) -> tuple[float, float]:
     """Returns the key that orders placements of one query: the greatest load / capacity (1 if below), and the expected worst case in s (0
     if the load is above 1)."""
-    case = _expected_case(query)
+    case = expected_case(query)
     most = max(loads(query).values())
     return (most, 0.0) if most > 1 else (1.0, float(case.expected().likely_s.max()))
 
@@ -179,7 +180,7 @@ def likely_worst_s(query: PlacedQuery) -> tuple[float, float]:
 def work_s(query: PlacedQuery) -> dict[NodeId, float]:
     """Returns the longest time in s for which the query delays others at once on each node: a batch of each of its operators there, and a
     quantum."""
-    case = _case(query, Edge.HIGH)
+    case = case_at(query, Edge.HIGH)
     found = np.zeros(len(case.nodes.cores))
     np.add.at(found, case.node_of, case.grain / case.nodes.capacity_per_s[case.node_of])
     return {name: float(found[number]) + query.quantum_s for number, name in enumerate(case.names)}
@@ -187,7 +188,7 @@ def work_s(query: PlacedQuery) -> dict[NodeId, float]:
 
 def loads(query: PlacedQuery) -> dict[NodeId, float]:
     """Returns the share of each node's capacity that the query's operators use, over the longest period."""
-    case = _Case(query, Edge.EXPECTED, *_ladder(query)[-1])
+    case = Case(query, Edge.EXPECTED, *_ladder(query)[-1])
     load = np.zeros(len(case.nodes.cores))
     np.add.at(load, case.node_of, case.work.sum(axis=1))
     can = case.nodes.per_interval(case.width_s, case.work.shape[1]).sum(axis=1)
@@ -203,7 +204,7 @@ def _bursts(query: PlacedQuery) -> tuple[float, int]:
     return BURST_S, query.detail.intervals
 
 
-def _expected_case(query: PlacedQuery) -> "_Case":
+def expected_case(query: PlacedQuery) -> "Case":
     """Returns the expected case: the shortest period in which the peak of the query's own work is done, or the last minute, if a burst of
     other programs or of running queries makes answers later there.
 
@@ -212,24 +213,24 @@ def _expected_case(query: PlacedQuery) -> "_Case":
     """
     if query.arrivals:
         width_s, intervals = _bursts(query)
-        whole = _Case(query, Edge.EXPECTED, width_s, intervals)
-        return whole if whole.has_circle() else _Case(query, Edge.EXPECTED, width_s / PARTS, PARTS * intervals)
-    short, minute = _case(query, Edge.EXPECTED), _Case(query, Edge.EXPECTED, *LADDER[-1])
+        whole = Case(query, Edge.EXPECTED, width_s, intervals)
+        return whole if whole.has_circle() else Case(query, Edge.EXPECTED, width_s / PARTS, PARTS * intervals)
+    short, minute = case_at(query, Edge.EXPECTED), Case(query, Edge.EXPECTED, *LADDER[-1])
     if short.width_s == minute.width_s or not minute.is_behind() or minute.overloaded():
         return short
     return max(short, minute, key=lambda case: float(case.expected().likely_s.max()))
 
 
-def _case(query: PlacedQuery, edge: Edge) -> "_Case":
+def case_at(query: PlacedQuery, edge: Edge) -> "Case":
     """Returns the case of the shortest period of the ladder in which all work of its peak is done, else of the longest."""
     for width_s, intervals in _ladder(query):
-        case = _Case(query, edge, width_s, intervals)
+        case = Case(query, edge, width_s, intervals)
         if case.is_drained():
             break
     return case
 
 
-class _Case:
+class Case:
     """One walk: all figures at one edge."""
 
     def __init__(
@@ -258,6 +259,7 @@ class _Case:
         self._incoming: list[tuple[FlowLink, ...]] = []
         self.pairs: dict[tuple[NodeId, NodeId], int] = {}
         number: dict[OperatorId, int] = {}
+        numbers: list[int] = []
         per_batch, flows = query.rows_per_batch(), graph.operators
         for place, spec in enumerate(query.plan.operators):
             node = query.node_of[spec.id]
@@ -281,6 +283,7 @@ class _Case:
             number[spec.id] = len(self.operators)
             batch_ns = max((port.per_batch_ns + port.per_row_ns * per_batch[spec.id] for port in flows[spec.id].ports), default=0.0)
             self._add(tuple(inputs), here, flow.load_ns[row[spec.id]], batch_ns, flows[spec.id], links)
+            numbers.append(number[spec.id])
         bandwidths = [query.network.bandwidths.of(*pair, query.now).at(slow_or_fast) for pair in self.pairs]
         left = np.ones((len(self.pairs), intervals))
         self.nodes = Nodes(
@@ -289,7 +292,14 @@ class _Case:
             None if hosts.left is None else np.concatenate([hosts.left, left]),
         )
         self.node_of, self.work, self.grain = np.array(self._where, dtype=np.int64), np.array(self._work), np.array(self._grain)
+        self._kept: FloatArray | None = None
+        """Share of the work of each operator that is left where batches are processed together; None if all are processed one by one."""
+        if query.arrivals and edge is not Edge.HIGH:
+            self._kept = np.ones_like(self.work)
+            self._kept[numbers] = self._merged(flow, graph)
         self._of_batch = self._uneven(flow, graph) if query.arrivals and edge is Edge.EXPECTED else np.ones((len(self.operators), 1))
+        if self._kept is not None:
+            self.work = self.work * self._kept
         self.answers = flow.rows_in[row[query.plan.operators[-1].id]] * query.measured(intervals, width_s)
 
     def _uneven(self, flow: Flow, graph: FlowGraph) -> FloatArray:
@@ -311,6 +321,36 @@ class _Case:
             work = np.divide(self.work[number], batches, out=np.zeros(len(batches)), where=batches > 0)
             found[number, 1:] = work / self.grain[number]
             found[number, 0] = found[number, 1]
+        return found
+
+    def _merged(self, flow: Flow, graph: FlowGraph) -> FloatArray:
+        """Returns the share of the work of each operator of the plan that is left where batches that wait are processed together.
+
+        Only for operators without windows and joins before them, whose rows come with those of the sources. The backlog is followed by
+        quarters of a second.
+        """
+        specs = self.query.plan.operators
+        rows = [graph.index[spec.id] for spec in specs]
+        found = np.ones((len(specs), self.work.shape[1]))
+        each = max(1, round(BURST_S / self.width_s))
+        starts = np.arange(0, found.shape[1], each)
+        taken, batches, fixed, load = (
+            np.add.reduceat(one[rows], starts, axis=1) for one in (flow.rows_in, flow.batches, flow.fixed_ns, flow.load_ns)
+        )
+        can = np.add.reduceat(self.nodes.per_interval(self.width_s, found.shape[1]), starts, axis=1)
+        bent = _behind_windows(graph)
+        for place, name in enumerate(self.names):
+            here = [number for number, spec in enumerate(specs) if self.query.node_of[spec.id] == name]
+            left = can[place] - sum(load[number] for number in here if specs[number].id in bent)
+            here = [number for number in here if specs[number].id not in bent]
+            costs = [graph.operators[specs[number].id].ports[0].per_row_ns for number in here]
+            quantum_ns = self.query.quantum_s * self.nodes.capacity_per_s[place]
+            most = np.array([max(SLICE_ROWS, quantum_ns / max(cost, 1e-3)) for cost in costs])
+            of_rows = load[here] - fixed[here]
+            shares = shares_of_batches(taken[here], batches[here], fixed[here], of_rows, left, each * self.width_s, most)
+            whole = np.where(load[here] > 0, load[here], 1.0)
+            kept = (of_rows + shares * fixed[here]) / whole
+            found[here] = np.repeat(np.where(load[here] > 0, kept, 1.0), each, axis=1)[:, : found.shape[1]]
         return found
 
     def is_drained(self) -> bool:
@@ -336,7 +376,7 @@ class _Case:
 
     def least_s(self) -> float:
         """Returns the lower bound of the worst case in s."""
-        return max(float(lower_s(self.operators, self.work, self.node_of, self.nodes, self.width_s).max()), self._longest_s())
+        return max(float(self.mace_over_time_s().max()), self._longest_s())
 
     def expected(self) -> Expected:
         """Returns the expected latency of the latest answers, with work by the way on which it comes."""
@@ -344,16 +384,42 @@ class _Case:
         ways = by_way(self.operators, self.node_of, answering_late=late)
         several = len(ways.operators) > len(self.operators)
         work = work_by_way(ways, self._carriers, self._incoming, self._series) if several else self.work
+        if several and self._kept is not None:
+            work = work * self._kept[ways.of]
         service_s, even = self._service(ways), not self._is_drawn
-        return expected(ways.operators, work, self.node_of[ways.of], self.nodes, self.width_s, service_s, of=ways.of, even=even)
+        where, ahead_s = self.node_of[ways.of], self._ahead_s()
+        return expected(ways.operators, work, where, self.nodes, self.width_s, service_s, of=ways.of, even=even, ahead_s=ahead_s)
+
+    def _ahead_s(self) -> FloatArray | None:
+        """Returns the time by which rows at each end are earlier than the last rows of their batches; None without known bursts."""
+        if self._kept is None:
+            return None
+        count, rows = len(self.names), np.sum([one.rows for one in self._series.values()], axis=0)
+        behind_s = excess_s(self.work, self.node_of, self.nodes, self.width_s)[:count]
+        latest = int(np.argmax(behind_s.max(axis=1)))
+        of_row = float(self.work[self.node_of == latest].sum()) / max(1e-9, float(rows.sum()))
+        full_s = SLICE_ROWS * of_row / float(self.nodes.capacity_per_s[latest] * self.nodes.cores[latest])
+        return wait_for_later_rows_s(rows, self.width_s, np.concatenate([[0.0], behind_s[latest]]), SLICE_ROWS, full_s)
 
     def upper_s(self) -> float:
         """Returns the upper bound of the latency in s."""
+        return float(self.upper_over_time_s().max())
+
+    def mace_over_time_s(self) -> FloatArray:
+        """Returns how far the node or link with the greatest backlog is behind at the end of each interval: (intervals,)."""
+        return lower_s(self.operators, self.work, self.node_of, self.nodes, self.width_s)
+
+    def epsilon_s(self) -> float:
+        """Returns the paper's epsilon: a batch of each operator."""
+        return lemma_epsilon_s(self.grain, self.node_of, self.nodes)
+
+    def upper_over_time_s(self) -> FloatArray:
+        """Returns the latency that no answer of each interval exceeds: (intervals,)."""
         query = self.query
         wait_s = WAITS * max(query.nodes[name].longest_wait_s() for name in self.names)
         terms = Terms(blocking_s=query.quantum_s + wait_s, pace_s=query.pace_s, clock_s=query.clock_s)
         even = not query.arrivals  # bursts begin and end within intervals
-        return float(upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms, even=even).max())
+        return upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms, even=even)
 
     def _add(
         self,
@@ -435,6 +501,16 @@ class _Case:
             return self.names[number]
         sender, node = next(pair for pair, place in self.pairs.items() if place == number - len(self.names))
         return f"link {sender} > {node}"
+
+
+def _behind_windows(graph: FlowGraph) -> set[OperatorId]:
+    """Returns the windows and joins, and all operators that get rows of one, whose rows do not come with those of the sources."""
+    found = {name for name, one in graph.operators.items() if one.join is not None or one.window is not None}
+    size = -1
+    while len(found) > size:
+        size = len(found)
+        found |= {name for name in graph.operators if any(link.source in found for link in graph.incoming(name))}
+    return found
 
 
 def milliseconds(seconds: float) -> str:

@@ -196,6 +196,7 @@ def expected(
     *,
     even: bool = True,
     rows: FloatArray | None = None,
+    ahead_s: FloatArray | None = None,
 ) -> Expected:
     """Returns the expected latency of the latest answers.
 
@@ -207,6 +208,8 @@ def expected(
     of : (operators,), as for `completions`
     even : False: all work of a part comes at its end, as a batch does; then `service_s` leaves out the work of batches
     rows : as `rows_of_parts` for `predict`
+    ahead_s : (intervals x parts + 1,), time by which rows at each end are earlier than the last rows of their batches, with which they are
+        answered; 0 if left out
 
     Raises
     ------
@@ -221,8 +224,11 @@ def expected(
         nodes = Nodes(nodes.capacity_per_s, nodes.cores, np.repeat(nodes.left, parts, axis=1))
     smooth = completions(operators, work, node_of, nodes, width_s / parts, late_s=service_s, even=even, of=of)
     exits, knots_s = exits_of(operators), width_s / parts * np.arange(work.shape[1] + 1)
-    late_s = smooth.done_s[exits] - knots_s
-    ends = np.isfinite(late_s).all()
+    done_s = smooth.done_s[exits]
+    ends = np.isfinite(done_s).all()
+    if ahead_s is not None and ends:
+        done_s = np.array([np.interp(knots_s + ahead_s, knots_s, one) for one in done_s])
+    late_s = done_s - knots_s
     of_parts = np.maximum(late_s[:, :-1], late_s[:, 1:])
     if rows is not None:
         answers = rows[exits] > 0

@@ -122,7 +122,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
         for spec in self.sources:
             given = self.arrivals.get(spec.id)
             if given is not None and given.rows.sum() > 0:
-                begin_s = _begin_s(given, intervals, width_s)
+                begin_s = begin_s_of(given, intervals, width_s)
                 found[spec.id] = _resampled(_in_parts(given, parts, rng), begin_s, start_s, intervals, width_s)
                 continue
             rate = rates.get(spec.id, 0.0)
@@ -134,7 +134,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
         """Tells which intervals of the series have measured arrivals of a source: (intervals,). All, if there are none."""
         found = np.full(intervals, not self.arrivals)
         for given in self.arrivals.values():
-            middle_s = _begin_s(given, intervals, width_s) + (np.arange(intervals) + 0.5) * width_s
+            middle_s = begin_s_of(given, intervals, width_s) + (np.arange(intervals) + 0.5) * width_s
             found |= (middle_s > 0) & (middle_s < len(given.rows) * given.width_s)
         return found
 
@@ -239,7 +239,7 @@ def _resampled(given: Series, begin_s: float, start_s: float, intervals: int, wi
     return Series(start_s, width_s, *(np.maximum(0.0, values) for values in made))
 
 
-def _begin_s(given: Series, intervals: int, width_s: float) -> float:
+def begin_s_of(given: Series, intervals: int, width_s: float) -> float:
     """Returns the start of the first interval, in s since the start of the measured ones: the middle of the one with the most rows is in
     the middle."""
     step_s = min(width_s, given.width_s)  # other steps would divide an interval between two, and blur jumps

@@ -12,6 +12,7 @@ import numpy as np
 from sbon.cost.figure import Source, around
 from sbon.cost.latency_prediction import predicted_latency
 from sbon.cost.mace import quantile
+from sbon.cost.merged_batches import SLICE_ROWS
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.resources import NodeResources, UseSeries
 from sbon.cost.store import CostStore
@@ -33,6 +34,8 @@ HIGH_S = 2.0
 LEVEL_S = 3.0
 BATCH_NS = 2e4
 ONE_WAY_MS = 20.0
+QUANTUM_S = 0.005
+"""Work that an operator takes at once, or `SLICE_ROWS` rows (`sbon.cost.merged_batches`)."""
 NO_WAITS = Waits((0.0,) * 60, (0.0,) * 60, (), (), (0.0,) * 5)
 """Waits for a processor, of which the truth has none."""
 QUERY = SOURCE + "CREATE SINK o AS SELECT ts, k, v FROM s0 WHERE v > 0.5 WITH (connector = 'discard', node = 'c')"
@@ -81,8 +84,9 @@ def running(kind: str, rng: np.random.Generator) -> Running:
     at_s: FloatArray = batch_s * np.arange(1.0, len(rows) + 1)[rows > 0]
     done_s = at_s
     for number, spec in enumerate(plan.operators):  # one after the other, each on a node of its own
-        work_s = np.array((BATCH_NS + row_ns[spec.signature] * rows[rows > 0]) / 1e9, dtype=np.float64)
-        done_s = _served(done_s + (ONE_WAY_MS / 1e3 if number else 0.0), work_s)
+        arrived_s = done_s + (ONE_WAY_MS / 1e3 if number else 0.0)
+        row_s = row_ns[spec.signature] / 1e9
+        done_s = _served(arrived_s, rows[rows > 0], BATCH_NS / 1e9, row_s, max(SLICE_ROWS, QUANTUM_S / max(1e-9, row_s)))
     return Running(query, done_s - at_s, rows[rows > 0])
 
 
@@ -98,12 +102,19 @@ def _rates(kind: str, rng: np.random.Generator, count: int, batch_s: float) -> F
     return found / found.mean()  # type: ignore[no-any-return]
 
 
-def _served(arrived_s: FloatArray, work_s: FloatArray) -> FloatArray:
-    """Returns when each batch is done, one after the other."""
-    free_s, found = 0.0, np.empty(len(arrived_s))
-    for number, (at_s, takes_s) in enumerate(zip(arrived_s.tolist(), work_s.tolist(), strict=True)):
-        free_s = max(at_s, free_s) + takes_s
-        found[number] = free_s
+def _served(arrived_s: FloatArray, rows: IntArray, batch_s: float, row_s: float, most: float) -> FloatArray:
+    """Returns when each batch is done. Those that wait are taken together, up to `most` rows, and cost once beside their rows."""
+    at_s, sizes = arrived_s.tolist(), rows.tolist()
+    free_s, first, found = 0.0, 0, np.empty(len(at_s))
+    while first < len(at_s):
+        begin_s = max(at_s[first], free_s)
+        last, taken = first + 1, sizes[first]
+        while last < len(at_s) and at_s[last] <= begin_s and taken + sizes[last] <= most:
+            taken += sizes[last]
+            last += 1
+        free_s = begin_s + batch_s + row_s * taken
+        found[first:last] = free_s
+        first = last
     return found
 
 
