@@ -24,7 +24,7 @@ from tests.documents import ROOT
 _PATH = re.compile(r"FILE|DIR|PYTHON|\.toml")
 READ = {
     *("ca_file", "config", "data", "file", "flink", "initial_key_file", "key", "key_file", "load", "logs", "matrix", "password_file"),
-    *("planetlab", "profile", "scenario", "seattle"),
+    *("arrivals", "planetlab", "profile", "scenario", "seattle"),
 }
 """Parameters that name files or folders that must exist."""
 WRITTEN = {"data_dir", "json", "out", "plot"}

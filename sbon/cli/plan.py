@@ -3,13 +3,15 @@
 Each question is one command here and one function in `sbon.planning.questions`.
 """
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from sbon.cli.options import Json, Socket, SqlFile, SqlText, read_sql
-from sbon.cli.output import print_json, print_note, say
+from sbon.cli.output import number, print_json, print_note, print_table, say
 from sbon.cli.statements import ask_about_sql
+from sbon.cli.tables import Column
 from sbon.cost.explaining import amount, table
 from sbon.errors import UsageError
 
@@ -17,7 +19,7 @@ from sbon.errors import UsageError
 def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
     plan = typer.Typer(no_args_is_help=True, help="Ask what a query needs: nodes, rates, what would have to change.", rich_markup_mode=None)
-    for command in (capacity, throughput, resources):
+    for command in (capacity, latency, throughput, resources):
         plan.command()(command)
     app.add_typer(plan, name="plan")
 
@@ -55,6 +57,52 @@ def capacity(
         for line in table(explained)[1:]:
             say(line)
     print_notes(result)
+
+
+def latency(
+    file: SqlFile = None,
+    command: SqlText = None,
+    arrivals: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Rows of the source in each quarter of a second, one a line.")
+    ] = None,
+    width: Annotated[float, typer.Option(metavar="S", min=0.25, help="Seconds of an interval of the result: a multiple of 0.25.")] = 1.0,
+    speed: Annotated[float, typer.Option(metavar="FACTOR", min=0.01, help="Assume nodes so many times as fast as measured.")] = 1.0,
+    socket: Socket = None,
+    json: Json = False,
+) -> None:
+    """Show how late the answers of a query with one source would be over time, if its source gave these rows.
+
+    The query is placed as `sbon explain` places it, with the costs that agents have measured; nothing is started.
+
+    \b
+    Examples:
+      sbon plan latency query.sql --arrivals monday.txt
+      sbon plan latency query.sql --arrivals monday.txt --width 5 --json
+    """
+    result = ask_plan("latency", file, command, socket, arrivals=_rows_of_quarters(arrivals), width=width, speed=speed)
+    if json:
+        print_json(result)
+        return
+    say(result["text"])
+    over = result["intervals"]
+    columns = (Column("second", right=True), *(Column(title, right=True) for title in ("latest ms", "Mace ms", "bound ms")))
+    shown = zip(over["latest_ms"], over["mace_ms"], over["upper_ms"], strict=True)
+    print_table(
+        columns,
+        [[f"{place * over['width_s']:g}", *("-" if one is None else number(one, 1) for one in row)] for place, row in enumerate(shown)],
+    )
+    print_notes(result)
+
+
+def _rows_of_quarters(path: Path | None) -> list[int]:
+    """Reads the rows of each quarter of a second."""
+    form = "write --arrivals FILE, with the rows of each quarter of a second, one a line"
+    if path is None:
+        raise UsageError(f"no arrivals: {form}")
+    try:
+        return [int(line) for line in path.read_text(encoding="utf-8").split()]
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"--arrivals {path}: {problem}; {form}") from problem
 
 
 def throughput(

@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 from sbon.cost.placed_query import PlacedQuery
 from sbon.errors import ConfigError
 from sbon.planning.capacity import capacity
+from sbon.planning.known_arrivals import latency
 from sbon.planning.resources import resources
 from sbon.planning.throughput import throughput
 from sbon.query.catalog import did_you_mean
 
 Question: TypeAlias = Callable[[PlacedQuery, Mapping[str, Any]], dict[str, Any]]
 
-QUESTIONS: dict[str, Question] = {"capacity": capacity, "throughput": throughput, "resources": resources}
+QUESTIONS: dict[str, Question] = {"capacity": capacity, "throughput": throughput, "resources": resources, "latency": latency}
 
 
 def answer(question: str, query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]:

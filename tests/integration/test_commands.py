@@ -502,3 +502,30 @@ def test_a_table_on_a_terminal_is_printable(capsys):
     table = rich_lines(table_lines([Column("node"), Column("reason")], [["alive", NASTY]], 200))
     Console(file=target, force_terminal=True, color_system=None, width=200).print(table)
     assert {character for character in target.getvalue() if not character.isprintable()} == {"\n"}
+
+
+def test_plan_latency_sends_the_rows_of_a_file_and_shows_each_interval(agent, tmp_path, capsys):
+    rows = tmp_path / "monday.txt"
+    rows.write_text("10\n0\n400\n", encoding="utf-8")
+    over = {"width_s": 0.5, "latest_ms": [12.0, 900.0], "mace_ms": [0.0, 850.0], "upper_ms": [30.0, None]}
+    agent.answers["plan"] = {"text": "worst 900 ms", "intervals": over, "notes": []}
+
+    code, out, _ = sbon(capsys, "plan", "latency", "-c", "SELECT 1", "--arrivals", str(rows), "--width", "0.5")
+
+    assert code == 0
+    assert agent.asked[-1].arguments["options"] == {"arrivals": [10, 0, 400], "width": 0.5, "speed": 1.0}
+    assert out.splitlines()[0] == "worst 900 ms"
+    assert [line.split() for line in out.splitlines()[-2:]] == [["0", "12.0", "0.0", "30.0"], ["0.5", "900.0", "850.0", "-"]]
+
+
+@pytest.mark.parametrize("text", [None, "ten\n"])
+def test_plan_latency_refuses_a_file_without_numbers(agent, tmp_path, capsys, text):
+    rows = tmp_path / "monday.txt"
+    if text is not None:
+        rows.write_text(text, encoding="utf-8")
+
+    code, _, problem = sbon(capsys, "plan", "latency", "-c", "SELECT 1", "--arrivals", str(rows))
+
+    assert code == 2
+    assert "the rows of each quarter of a second, one a line" in problem
+    assert agent.asked == []
