@@ -40,11 +40,15 @@ def mace_command(
     seconds: Annotated[
         float, typer.Option(metavar="S", min=0.1, help="placement: longest time for load correlation; other searches get as long.")
     ] = 10.0,
-    events: Annotated[int, typer.Option(metavar="N", min=200, help="Parts in virtual time, except agents: events of a source.")] = 6000,
+    events: Annotated[
+        int, typer.Option(metavar="N", min=200, help="All parts with events of a source, except agents: their number.")
+    ] = 6000,
     agents: Annotated[int, typer.Option(metavar="N", min=2, help="agents: number of agents, in cities of the world.")] = 13,
     queries: Annotated[int, typer.Option(metavar="N", min=1, help="agents: number of queries of five operators.")] = 8,
     rate: Annotated[int, typer.Option(metavar="ROWS", min=1, help="agents: rows per second of each source.")] = 1000,
-    real: Annotated[bool, typer.Option("--real", help="agents: run processes on loopback instead of virtual time.")] = False,
+    real: Annotated[
+        bool, typer.Option("--real", help="agents, training, series: run processes on loopback instead of virtual time.")
+    ] = False,
     runs: Annotated[int, typer.Option(metavar="N", min=1, help="wide: number of random placements; bursts: minutes of each kind.")] = 3,
     matrix: Annotated[
         Path | None, typer.Option(metavar="FILE", help="bounds: RTTs in ms, .npz with key rtt, or a text matrix. [60 cities]")
@@ -62,13 +66,14 @@ def mace_command(
       sbon testbed mace --part training --part series --events 75000
       sbon testbed mace --part bounds --bounded 200 --matrix planetlab490.npz
       sbon testbed mace --part agents --real --agents 4 --queries 3
+      sbon testbed mace --part training --part series --real --events 5000
       sbon testbed mace --part placement --scale 1 --scale 5 --scale 20 --draws 10000 --seconds 600 --json mace.json
     """
     progress = Progress(wanted=not quiet)
     wanted = part or list(Part)
     evaluations: list[tuple[set[Part], Callable[[], Evaluated]]] = [
         ({Part.PLACEMENT}, lambda: _placement(scale or (1, 5), draws, seconds, seed, progress)),
-        ({Part.TRAINING, Part.SERIES}, lambda: _training(wanted, events, seed, progress)),
+        ({Part.TRAINING, Part.SERIES}, lambda: _training(wanted, events, seed, real, progress)),
         ({Part.OPERATORS}, lambda: _operators(events, seed, progress)),
         ({Part.WIDE}, lambda: _wide(runs, events, seed, progress)),
         ({Part.PLANS}, lambda: _plans(events, seed, progress)),
@@ -102,10 +107,13 @@ def _placement(scales: Sequence[int], draws: int, seconds: float, seed: int, pro
     return {"placement": found}, lambda: show_placement(found)
 
 
-def _training(wanted: Sequence[Part], events: int, seed: int, progress: Progress) -> Evaluated:
-    from sbon_testbed.mace.virtual import evaluate_training
+def _training(wanted: Sequence[Part], events: int, seed: int, real: bool, progress: Progress) -> Evaluated:
+    if real:
+        from sbon_testbed.mace.real import evaluate_real as evaluate
+    else:
+        from sbon_testbed.mace.virtual import evaluate_training as evaluate
 
-    training, series = evaluate_training(events, seed, progress)
+    training, series = evaluate(events, seed, progress)
     figures = {part.value: found for part, found in ((Part.TRAINING, training), (Part.SERIES, series)) if part in wanted}
 
     def show() -> None:
@@ -113,6 +121,9 @@ def _training(wanted: Sequence[Part], events: int, seed: int, progress: Progress
             show_worst("training: one query of 14 operators, by events that statistics are from", "events", training)
         if Part.SERIES in wanted:
             show_series(series)
+        if real:
+            show_core(series)
+            show_then(training)
 
     return figures, show
 
@@ -252,6 +263,23 @@ def show_bounds(found: dict[str, Any]) -> None:
         f"  {found['refused']} refused, {found['refused_wrongly']} of {found['refused_checked']} checked refusals could have been placed; "
         f"{found['without_end']} have no bounded latency without a bound"
     )
+
+
+def show_core(found: dict[str, Any]) -> None:
+    """Prints what a real agent had of its core, in one line."""
+    core = found["core"]
+    print_note(
+        f"  {found['duration_s']:.0f} s on one core{', in a real-time class' if found['first'] else ''}: used {core['used']:.1%}, "
+        f"available {core['available']:.1%}, taken by the machine below {core['stolen']:.1%}; rows were sent up to "
+        f"{found['sender_late_s'] * 1e3:.1f} ms late"
+    )
+
+
+def show_then(training: dict[str, Any]) -> None:
+    """Prints what would have been predicted with the speed that the machine had in the test."""
+    for size, one in training.items():
+        then = one["then"]
+        print_note(f"  from {size} events, at {then['speed']:.2f} times the speed: {then['predicted_s']:.3f} s, {then['error']:.1%} off")
 
 
 def show_series(found: dict[str, float]) -> None:
