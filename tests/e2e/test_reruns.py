@@ -40,7 +40,7 @@ class Overlay:
 
     def start(self, name: str) -> None:
         settings = self.folder / f"{name}.toml"
-        settings.write_text(SETTINGS.format(most=10 if name == "b" else 1))
+        settings.write_text(SETTINGS.format(most={"a": 0, "b": 10, "c": 1}[name]))
         joins = [option for other, address in self.addresses.items() if other != name for option in ("--join", address)]
         options = ("--bind", self.addresses.get(name, "127.0.0.1:0"), "--config", str(settings), *joins)
         self.agents[name] = Process(self.folder, name, *options).wait_until_ready()

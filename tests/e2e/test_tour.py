@@ -113,6 +113,7 @@ def test_examples_of_the_commands(player):
     (player.folder / "query.sql").write_text(QUERY)
     (player.folder / "queries.sql").write_text(QUERY)
     (player.folder / "setup.sql").write_text(EXAMPLES)
+    (player.folder / "monday.txt").write_text("25\n" * 40)
     player.play(Command("this test", 0, "sbon sql setup.sql", "follow it with: sbon tail paris-1.1t95lbp.02\n"))
 
     wanted = commands_run_by("tests/e2e/test_tour.py::test_examples_of_the_commands")

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import re
 import sys
 from collections import defaultdict
@@ -136,9 +137,11 @@ SUBMITTED = [
     SHOWN,
     SOURCES,
 ]
+LATE = (98_765.4, None)
 ANSWERS = {
     **{"status": {**STATUS, "name": NODE, "labels": LABELS, "coordinate": COORDINATE}, "members": MEMBERS, "operators": OPERATORS},
     **{"queries": QUERIES, "names": NAMES, "functions": FUNCTIONS, "explain": EXPLAINED, "keys": KEYS, "submit": SUBMITTED},
+    "plan": {"text": "worst 212 ms", "intervals": {"width_s": 1.0, "latest_ms": LATE, "mace_ms": LATE, "upper_ms": LATE}, "notes": []},
 }
 
 MEMBER_TITLES = ["name", "status", "rtt ms", "estimated ms", "labels"]
@@ -172,6 +175,7 @@ AGENT_TABLES: list[tuple[list[str], list[list[str]], list[str]]] = [
         [["operator", "kind", "node", "reused"], ["query", "name", "state", "reason"], ["name", "connector", "nodes"]],
         [OPERATOR, NEXT, NODE, QUERY],
     ),
+    (["plan", "latency", "--arrivals", os.devnull, "-c", "SELECT 1"], [["second", "latest ms", "Mace ms", "bound ms"]], []),
     (["top", "--once"], [QUERY_TITLES, OPERATOR_TITLES, MEMBER_TITLES], [QUERY, OPERATOR, NEXT, OTHER]),
 ]
 """Arguments, the titles of each table at 80 columns, and words that stay whole there and on narrower terminals."""
@@ -566,7 +570,7 @@ def test_every_table_of_the_program_is_tried_here():
     cli = {
         "overview.py:status", "overview.py:members", "overview.py:operators", "overview.py:queries", "names.py:names",
         "names.py:functions", "coordinates.py:coordinates", "keys.py:_change", "statements.py:sql", "statements.py:print_listing",
-        "statements.py:print_plan", "statements.py:print_recovery", "top.py:_print_once", "top.py:screen",
+        "plan.py:latency", "statements.py:print_plan", "statements.py:print_recovery", "top.py:_print_once", "top.py:screen",
     }  # fmt: skip
     others = {"testbed/cli.py:topologies", "testbed/documents.py:print_document", "testbed/demo/view.py:_parts"}
     assert found == results | {f"sbon/cli/{one}" for one in cli} | others
