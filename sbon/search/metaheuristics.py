@@ -86,8 +86,8 @@ def greedy(configuration: Configuration[C], budget: Budget) -> Record[C]:
 
 
 def tabu(configuration: Keyed[C], budget: Budget, rng: np.random.Generator, *, iterations: int = 1000, length: int = 1000) -> Record[C]:
-    """Makes the best move that is not on a list of the last ones, even if it makes the configuration worse; ends if all moves are on the
-    list.
+    """Makes the best move that is not on a list of the last ones, even if it makes the configuration worse. If all moves are on the list,
+    the one that has been there for longest is made.
 
     A move on the list is barred in both directions.
 
@@ -103,13 +103,13 @@ def tabu(configuration: Keyed[C], budget: Budget, rng: np.random.Generator, *, i
         if budget.is_spent:
             break
         moves, after = _all(configuration, budget)
-        here = configuration.key
-        ways = configuration.keys_after(moves) ^ here
-        is_barred = [iteration - barred.get(way, -length) <= length and way in barred for way in ways.tolist()]
-        best = _best(after, is_barred, rng)
-        if best is None:
+        if not len(moves):
             break
-        barred[int(ways[best])] = iteration
+        ways: list[int] = (configuration.keys_after(moves) ^ configuration.key).tolist()
+        best = _best(after, [way in barred and iteration - barred[way] <= length for way in ways], rng)
+        if best is None:
+            best = min(range(len(ways)), key=lambda place: barred[ways[place]])
+        barred[ways[best]] = iteration
         configuration.apply(moves[best])
         budget.end_round(is_better=record.offer(configuration.value()))
     return record.finish()

@@ -21,7 +21,7 @@ from sbon.errors import SbonError
 from sbon_testbed.bench.agents import BenchAgent, agents
 from sbon_testbed.throughput.available import Core, Used, available, cores_of_agents, is_first, look_at, present_multiple, used
 from sbon_testbed.throughput.search import Report
-from sbon_testbed.throughput.sustained import ABOVE, BELOW, FLAT_S, FULL, is_blocked, latency_s, waiting
+from sbon_testbed.throughput.sustained import ABOVE, BELOW, FLAT_S, FULL, HELD_UP, is_blocked, latency_s, waiting
 
 NODES = ("a", "b")
 VALUES_B, VALUES_C = 1_000, 100_000
@@ -42,8 +42,6 @@ PREDICTED_TIMEOUT_S = 60.0
 SETTLE_S, WATCHED_S = 3.0, 5.0
 SUSTAINED_S = 60.0
 """Seconds for which queues and latency must stay flat at `BELOW` times the predicted rate."""
-HELD_UP = 0.98
-"""Share of its rows below which a source counts as held up."""
 ERROR_MAX = 0.1
 """Largest relative error of a prediction that counts as near enough."""
 CORES_SAME = 0.05

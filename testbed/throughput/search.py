@@ -22,7 +22,7 @@ SAME = 1e-3
 """Largest relative difference of rates that count as equal: the paper's precision."""
 EVALUATIONS = 1e12
 ITERATIONS = 1000
-"""Iterations of a tabu search (section 6)."""
+"""Iterations of a tabu search (section 6), half of them in each of two phases: these take 5 % longer than one in the paper (6.3)."""
 
 
 def _endless() -> Budget:
@@ -35,7 +35,7 @@ METHODS: dict[str, Search] = {
     "reactive_tabu": lambda one, rng: reactive_tabu(one, _endless(), rng, iterations=ITERATIONS),
     "annealing": lambda one, rng: annealed(one, _endless(), rng),
     "two_phase": lambda one, rng: two_phase(
-        lambda again, budget: reactive_tabu(again, budget, rng, iterations=ITERATIONS), one, _endless()
+        lambda again, budget: reactive_tabu(again, budget, rng, iterations=ITERATIONS // 2), one, _endless()
     ),
     "default": lambda one, rng: best_rates(one, Budget(stale=ROUNDS), rng),
 }

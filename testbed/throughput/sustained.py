@@ -24,6 +24,8 @@ SLOW_ROWS_PER_S = (1000, 3000, 9000)
 """Rates at which costs are measured; with batches of one size, the cost of a batch and that of its rows could not be separated."""
 FLAT_S = 1.0
 """Growth of waiting rows, in seconds of the sources' rates, and of latency, in seconds, that still counts as flat."""
+HELD_UP = 0.98
+"""Share of the due rows below which some count as held up."""
 FULL = 0.93
 """Share of a resource that counts as full: operators run one task at a time behind bounded queues, which leaves gaps on two cores."""
 SOURCE = """
@@ -180,8 +182,8 @@ def waiting(row: dict[str, Any]) -> float:
 
 
 def is_blocked(given: float, grown_s: float, watched_s: float) -> bool:
-    """Tells whether rows are held up at `ABOVE` times the predicted rate, at a source or before an operator."""
-    return (given - grown_s / watched_s) * ABOVE < 1.05
+    """Tells whether rows are held up, at a source or before an operator: less than `HELD_UP` of those that are due get through."""
+    return given - grown_s / watched_s < HELD_UP
 
 
 def evaluate_sustained(

@@ -319,6 +319,14 @@ def test_a_search_keeps_the_best_it_met_repeats_itself_and_is_no_worse_with_more
     assert found[0][0] >= found[1][0] >= found[3][0]
 
 
+def test_section_6_3_tabu_goes_on_when_all_moves_are_on_its_list():
+    """In the paper it takes as long as reactive tabu, though its list has room for more moves than there are."""
+    one = large(3)
+    moves = sum(len(group) for group in one.neighbourhoods())
+    record = tabu(one, Budget(evaluations=ENDLESS), np.random.default_rng(1), iterations=4 * moves)
+    assert record.evaluated > 3 * moves * moves
+
+
 def test_on_average_random_greedy_tabu_and_reactive_tabu_come_in_this_order_and_the_default_is_not_behind():
     found = dict.fromkeys(("start", "greedy", "tabu", "reactive", "default"), 0.0)
     for seed in range(2):
