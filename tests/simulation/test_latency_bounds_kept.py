@@ -95,7 +95,7 @@ def test_an_operator_of_a_bounded_query_does_not_move_to_a_host_without_time_for
         world.submit(SOURCE, at=HOME)
         world.world.machines[0].cpu.set_background(0.98)
         query = world.submit(QUERY.format(name="q", bound=f"{bound}, node = 'c'"), at=HOME)
-        begun, *_, ended = rows(world, query, 120)
+        begun, *_, ended = rows(world, query, 60)
         places[bound] = [next(one["node"] for one in row["operators"] if one["kind"] == "window") for row in (begun, ended)]
 
     unbounded, bounded = places.values()

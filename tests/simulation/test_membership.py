@@ -45,7 +45,7 @@ def test_fifty_agents_that_start_at_once_all_know_each_other_within_five_seconds
     assert world.run_until(lambda: world.all_alive(names), within_s=5) < 5
 
 
-@pytest.mark.parametrize("count", seeds([16, 50], [100]))
+@pytest.mark.parametrize("count", seeds([16], [50, 100]))
 def test_every_survivor_shows_a_crashed_agent_failed_within_ten_seconds(count):
     """Observed: 4 s in the median, 5.5 s at worst."""
     world = grown(count, seed=3, loss=0.01)
@@ -79,6 +79,7 @@ def test_nobody_is_declared_failed_under_loss_and_short_stalls(seed):
     assert world.all_alive(names) or world.run_until(lambda: world.all_alive(names), within_s=10)
 
 
+@pytest.mark.soak
 def test_nobody_is_declared_failed_under_one_percent_of_loss():
     world = grown(50, seed=7, loss=0.01)
     world.run(120)

@@ -17,8 +17,8 @@ from sbon_testbed.exactly_once.sinks import FORMATS, Place
 from sbon_testbed.exactly_once.story import Outcome, Run, Story, difference_of, make_world, run_seed
 from tests.examples import seeds
 
-SEEDS = ((9, 11),)
-"""A home dies, and a host; 8 is run below."""
+SEEDS = ((1,),)
+"""A home dies; 8 is run below."""
 SOAK_SEEDS = [range(first, first + 12) for first in range(0, 120, 12)]
 """In so many, a home dies for sure."""
 
@@ -93,8 +93,13 @@ def test_rows_from_before_a_query_came_do_not_count():
     assert difference("filter", tuple(row for row in rows if row[0] > later + timedelta(seconds=1)), later).endswith(f"from {later} on")
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("name", ["left join", "union", "windows and a stream"])
+STREAMS = ("left join", "union", "windows and a stream")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    seeds(zip(FORMATS, STREAMS, strict=True), [(kind, name) for kind in FORMATS for name in STREAMS]),
+)
 def test_a_file_of_each_format_holds_the_rows_that_a_watcher_sees(kind: str, name: str, tmp_path: Path):
     world = make_world(1, 1, data_dir=tmp_path)
     place = Place(world, 0, "answers", kind, "append")

@@ -41,6 +41,11 @@ SELECT l.ts, l.key, l.value, r.value AS other FROM l LEFT JOIN r
 """
 
 
+def phases(*every: Phase) -> list[Any]:
+    """Returns the phases as parameters: `every` for every run, all others for a long run."""
+    return seeds(every, [phase for phase in PHASES if phase not in every])
+
+
 class Overlay:
     """Six agents, and a join that runs on `HOST`."""
 
@@ -198,7 +203,7 @@ TROUBLES: dict[str, Callable[[Overlay], None]] = {
 }
 
 
-EVERY = ("the new host is cut off for so long that it is given up", "the old host is cut off", "the new host is filled by others")
+EVERY = ("the new host is cut off for so long that it is given up", "the old host is cut off")
 
 
 @pytest.mark.parametrize("name", seeds(EVERY, [name for name in TROUBLES if name not in EVERY]))
@@ -222,7 +227,7 @@ def test_trouble_in_any_phase_leaves_the_rows_alone(name: str, one_copy: Callabl
     assert overlay.finish() == rows_on_one_node(LONG_S)
 
 
-@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.value)
+@pytest.mark.parametrize("phase", phases(Phase.COPYING, Phase.COMMITTING), ids=lambda phase: phase.value)
 def test_the_new_host_dies(phase: Phase, one_copy: Callable[[Overlay], None]) -> None:
     overlay = Overlay(SHORT_S)
     one_copy(overlay)
@@ -239,7 +244,7 @@ def test_the_new_host_dies(phase: Phase, one_copy: Callable[[Overlay], None]) ->
         assert overlay.finish() == rows_on_one_node(SHORT_S)
 
 
-@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.value)
+@pytest.mark.parametrize("phase", phases(Phase.TRANSFERRING, Phase.COMMITTING), ids=lambda phase: phase.value)
 def test_the_old_host_dies(phase: Phase, one_copy: Callable[[Overlay], None]) -> None:
     overlay = Overlay(SHORT_S)
     one_copy(overlay)
@@ -281,7 +286,7 @@ def test_a_join_that_is_lost_in_a_migration_is_made_again_and_its_query_says_wha
     assert len({row for row in found if row[2:] < first}) == len([row for row in found if row[2:] < first]), "a row has come twice"
 
 
-@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.value)
+@pytest.mark.parametrize("phase", phases(Phase.LOCKING, Phase.COPYING, Phase.COMMITTING), ids=lambda phase: phase.value)
 def test_the_query_ends(phase: Phase) -> None:
     overlay = Overlay(SHORT_S)
     records = overlay.ask(OTHER)
@@ -329,7 +334,7 @@ def disturb(overlay: Overlay, kind: type, what: str, nth: int) -> list[str]:
     return hit
 
 
-@pytest.mark.parametrize("kind", seeds([StateChunk, Activate, Moved], [Lock, Prepare, Unlock]), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", seeds([StateChunk, Activate], [Moved, Lock, Prepare, Unlock]), ids=lambda kind: kind.__name__)
 def test_any_message_is_lost_or_comes_twice_or_late(kind: type, one_copy: Callable[[Overlay], None]) -> None:
     overlay = Overlay(LONG_S)
     one_copy(overlay)

@@ -268,8 +268,9 @@ def test_the_crash_of_a_multicasts_host_costs_the_queries_behind_it_some_rows_an
     world.run(25.0)
 
     got = [len(tail.rows) for tail in tails]
-    for query, consumer, tail, rows in zip(queries, CONSUMERS, tails, got, strict=True):
-        row = query_row(world, query, consumer)
+    shown = [query_row(world, query, consumer) for query, consumer in zip(queries, CONSUMERS, strict=True)]
+    world.run(10.0)
+    for query, row, tail, rows in zip(queries, shown, tails, got, strict=True):
         assert row["state"] == "running"
         assert ("are lost" in row["reason"]) is (query in behind), row["reason"]
         if query in behind:  # counted as exactly as reports, every 2 s, can: some 40 rows a second
@@ -278,9 +279,7 @@ def test_the_crash_of_a_multicasts_host_costs_the_queries_behind_it_some_rows_an
             assert row["lost_rows"] > 100 * 41
         else:
             assert row["lost_rows"] == 0
-        before = len(tail.rows)
-        world.run(10.0)
-        assert len(tail.rows) > before + 8 * 41
+        assert len(tail.rows) > rows + 8 * 41
     assert name not in multicasts(world)
 
 

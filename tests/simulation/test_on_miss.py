@@ -174,7 +174,7 @@ def finished_windows() -> Story:
     return tell("finish", function="in_windows")
 
 
-@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("moves", seeds([True], [False]))
 def test_windows_wait_for_their_deferred_rows(moves: bool, finished_windows: Story):
     finished, deferred = finished_windows, tell("defer", function="in_windows", moves=moves)
 

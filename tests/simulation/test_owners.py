@@ -462,7 +462,7 @@ def test_seeds_of_the_simulator_that_were_wrong(seed: int, faults: tuple[str, ..
     "seed",
     [
         pytest.param(967, id="two keepers that had promised the query to themselves", marks=pytest.mark.soak),
-        pytest.param(954, id="a keeper that had not been told took over a query that had ended"),
+        pytest.param(954, id="a keeper that had not been told took over a query that had ended", marks=pytest.mark.soak),
         pytest.param(988, id="a sink made anew while keepers take its query over", marks=pytest.mark.soak),
     ],
 )
@@ -476,6 +476,7 @@ def bytes_sent(world: World) -> int:
     return counters["datagram_bytes"] + counters["stream_bytes"]
 
 
+@pytest.mark.soak
 def test_a_calm_query_and_an_idle_overlay_pay_nothing_for_it(tmp_path: Path) -> None:
     """Compares the bytes between agents over two minutes, with and without records at keepers."""
     told: dict[bool, float] = {}

@@ -11,8 +11,23 @@ from sbon_testbed.simulator.harness import World
 from tests.simulation.test_delay_bounds import C, make_world, query_row, sink
 
 
-def test_explain_predicts_the_latency_of_a_query_and_says_what_a_sample_told() -> None:
+@pytest.fixture(scope="module")
+def fresh() -> World:
+    """Returns agents that nobody has asked for a query; nothing may run there."""
+    return make_world()
+
+
+@pytest.fixture(scope="module")
+def running() -> tuple[World, str]:
+    """Returns agents on which a query has run for a while, and the query; nothing else may run there."""
     world = make_world()
+    query = world.submit(sink(""), at=C)
+    world.run(90)  # the first answers waited for the start
+    return world, query
+
+
+def test_explain_predicts_the_latency_of_a_query_and_says_what_a_sample_told(fresh: World) -> None:
+    world = fresh
 
     found = world.ask(C, "explain", sql=sink(""))["prediction"]
 
@@ -26,20 +41,16 @@ def test_explain_predicts_the_latency_of_a_query_and_says_what_a_sample_told() -
     assert 180 < latency["parts_ms"]["network"] < 220  # rows of the weak source go to the strong one, 100 ms away, and back to the sink
 
 
-def test_a_plan_of_capacity_predicts_at_other_rates() -> None:
-    world = make_world()
-
-    found = world.ask(C, "plan", sql=sink(""), question="capacity", options={"rates": 100_000.0})
+def test_a_plan_of_capacity_predicts_at_other_rates(fresh: World) -> None:
+    found = fresh.ask(C, "plan", sql=sink(""), question="capacity", options={"rates": 100_000.0})
 
     assert found["now"]["latency"]["worst_ms"] is not None
     assert found["then"]["latency"]["worst_ms"] is None
     assert found["then"]["latency"]["overloaded"]
 
 
-def test_a_query_that_runs_is_predicted_from_what_its_operators_cost() -> None:
-    world = make_world()
-    world.submit(sink(""), at=C)
-    world.run(90)
+def test_a_query_that_runs_is_predicted_from_what_its_operators_cost(running: tuple[World, str]) -> None:
+    world, _ = running
 
     found = world.ask(C, "explain", sql=sink("", "again"))["prediction"]
 
@@ -120,12 +131,8 @@ def test_a_placement_is_chosen_that_keeps_the_latency_bound() -> None:
     assert kept["network_usage"]["here"] >= free["network_usage"]["here"]
 
 
-def test_a_running_query_shows_what_was_predicted_beside_what_is_measured() -> None:
-    world = make_world()
-    query = world.submit(sink(""), at=C)
-    world.run(90)  # the first answers waited for the start
-
-    told = query_row(world, query)["prediction"]
+def test_a_running_query_shows_what_was_predicted_beside_what_is_measured(running: tuple[World, str]) -> None:
+    told = query_row(*running)["prediction"]
 
     assert not told["rests_on_rules"]
     assert told["measured"]["rows"] > 0

@@ -145,6 +145,7 @@ def test_joins_are_exchanged_where_that_is_cheaper_by_what_is_measured(story: An
     assert told.rows() == expected
 
 
+@pytest.mark.soak
 def test_a_query_keeps_its_order_where_another_is_no_better(story: Any) -> None:
     told = story(3, rare=3)
     told.world.run(8.0)

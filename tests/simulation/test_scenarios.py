@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.examples import seeds
+
 SCENARIOS = Path(__file__).resolve().parents[2] / "testbed" / "scenarios"
 
 
@@ -35,8 +37,9 @@ def finish(process):
     assert process.returncode == 0, (out + err).decode()
 
 
-def test_a_scenario_goes_as_it_expects(tmp_path):
-    finish(start(tmp_path / "it.json", tmp_path / "out", 1))
+@pytest.mark.parametrize("more", seeds([["--duration", "40"]], [[]]), ids=["without the crash", "all of it"])
+def test_a_scenario_goes_as_it_expects(tmp_path, more):
+    finish(start(tmp_path / "it.json", tmp_path / "out", 1, *more))
     said = (tmp_path / "it.json").read_bytes()
     result = msgspec.json.decode(said)
     assert result["problems"] == []
@@ -46,14 +49,14 @@ def test_a_scenario_goes_as_it_expects(tmp_path):
 
 def test_the_same_seed_writes_the_same_bytes_and_another_seed_gives_another_run(tmp_path):
     """Different hash seeds: nothing may depend on the order of a set. The agents' logs, with their virtual times, must agree too."""
-    seeds = {"one": 7, "again": 7, "other": 8}
+    chosen = {"one": 7, "again": 7, "other": 8}
     runs = [
         start(tmp_path / f"{name}.json", tmp_path / f"out-{name}", number, "--seed", str(seed), "--duration", "10")
-        for number, (name, seed) in enumerate(seeds.items())
+        for number, (name, seed) in enumerate(chosen.items())
     ]
     for run in runs:
         run.communicate(timeout=600)
-    one, again, other = ((tmp_path / f"{name}.json").read_bytes() for name in seeds)
+    one, again, other = ((tmp_path / f"{name}.json").read_bytes() for name in chosen)
     assert one == again
     assert (tmp_path / "out-one" / "agents.log").read_bytes() == (tmp_path / "out-again" / "agents.log").read_bytes()
     results = [msgspec.json.decode(said) for said in (one, other)]

@@ -28,7 +28,7 @@ def outcome_of(seed: int) -> Outcome:
     return simulate(seed)
 
 
-@pytest.mark.parametrize("seed", seeds(range(2), range(2, 100)))
+@pytest.mark.parametrize("seed", seeds([0], range(1, 100)))
 def test_a_seed_is_right_whatever_fails(seed: int) -> None:
     outcome = outcome_of(seed)
 

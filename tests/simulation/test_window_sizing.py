@@ -8,7 +8,7 @@ from sbon.planning import window_sizing
 from sbon_testbed.simulator.harness import World
 from tests.simulation.test_sizing import HOME, make_world, row, wait_for
 
-ROWS = 30_000
+ROWS = 15_000
 SOURCE = (
     "CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'a', "
     f"rows_per_second = 2000, rows = {ROWS}, seed = 5, 'start' = '2026-01-01T00:00:00')"
