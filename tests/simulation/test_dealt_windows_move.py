@@ -72,7 +72,7 @@ def run(name: str, nodes: int, seed: int, instances: int, dealer: str = "") -> t
     return list(map(str, tail.rows)), moved
 
 
-@pytest.mark.parametrize(("name", "seed", "kind"), [("match", 7, SplitParams), ("episodes", 5, MatchParams)])
+@pytest.mark.parametrize(("name", "seed", "kind"), seeds([("match", 7, SplitParams)], [("episodes", 5, MatchParams)]))
 def test_a_dealer_that_changes_its_mind_gives_the_answers_of_one_instance(
     name: str, seed: int, kind: type, alone: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

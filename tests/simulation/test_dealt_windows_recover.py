@@ -129,6 +129,7 @@ def test_a_splitter_behind_a_union_is_made_elsewhere_and_loses_nothing(tmp_path:
     assert [lost["exact"] for lost in story.record.row(None)["lost"]] == [True]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("erratic")
 def test_a_splitter_learns_from_an_instance_that_has_learnt_from_it(tmp_path: Path, undisturbed: list[list[str]]) -> None:
     story = Asked(tmp_path, PATTERN)

@@ -37,7 +37,7 @@ def test_the_sinks_have_the_rows_of_a_run_on_one_node(numbers: Sequence[int]):
     assert sum(outcome.homes for outcome in outcomes) > 0, "no home has died"
 
 
-@pytest.mark.parametrize("seed", seeds([178], [204, 236, 464, 967]))
+@pytest.mark.parametrize("seed", seeds([], [178, 204, 236, 464, 967]))
 def test_a_seed_that_was_wrong_once_is_right(seed: int):
     """204, 236: a next host that had called off its own move was not believed. 178, 464: neither was one whose former host had not told the
     consumer, which seemed to have failed. 967: a deployment that was refused half-way and repeated left rows in the file.

@@ -233,6 +233,7 @@ def test_a_multicast_stays_until_its_receivers_know_it_and_is_folded_if_they_can
         assert sources == [name]
 
 
+@pytest.mark.soak
 def test_a_multicast_whose_place_refuses_it_is_folded():
     world = make_world(moves=False)
     queries = ask_everywhere(world)
