@@ -43,7 +43,7 @@ def test_a_seed_with_programs_outside_is_right_whatever_fails(seed: int) -> None
     assert not outcome.problem, report(outcome, again(seed, KINDS, CONNECTORS))
 
 
-@pytest.mark.parametrize("seed", seeds([], range(40)))
+@pytest.mark.parametrize("seed", seeds([5], range(40)))
 def test_a_seed_whose_windows_are_dealt_is_right_whatever_crashes(seed: int) -> None:
     outcome = simulate(seed, KILLS_AND_MOVES, dealt=True)
 
