@@ -30,7 +30,9 @@ SHARE = 100
 """One row in this many passes a filter."""
 SPAN_MS = 500
 FIRST_ROWS_PER_S = 20_000
-ROUNDS = 10
+ROUNDS = 12
+GROWTH_MAX = 8.0
+"""Largest ratio of the rate of a round to the rate at which the newest prediction was learned: costs of far larger batches are guesses."""
 LEARN_SHARE = 0.8
 """Share of the predicted rate at which costs are measured again, until the prediction changes by at most `SAME`; then at
 `NEARER` shares."""
@@ -254,12 +256,20 @@ def summary(found: Mapping[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def learned(pair: Pair) -> list[dict[str, Any]]:
-    """Returns the predictions of a query that runs repeatedly at `LEARN_SHARE` of the predicted rate, and then at `NEARER` shares of it."""
+    """Returns the predictions of a query that runs repeatedly at `LEARN_SHARE` of the predicted rate, and then at `NEARER` shares of it.
+
+    A round has at most `GROWTH_MAX` times the rate of the newest one that was not held up. If the round before was held up, it has a rate
+    between both.
+    """
     found = [pair.learn(FIRST_ROWS_PER_S)]
     while len(found) < ROUNDS:
-        before = newest(found)["rows_per_s"]
-        found.append(pair.learn(round(max(FIRST_ROWS_PER_S, LEARN_SHARE * before))))
-        if found[-1]["given"] >= HELD_UP and abs(found[-1]["rows_per_s"] - before) <= SAME * before:
+        known, latest = newest(found), found[-1]
+        before, most = known["rows_per_s"], GROWTH_MAX * known["learned_at"]
+        if latest["given"] < HELD_UP:
+            most = min(most, (known["learned_at"] * latest["learned_at"]) ** 0.5)
+        found.append(pair.learn(round(max(FIRST_ROWS_PER_S, min(LEARN_SHARE * before, most)))))
+        is_near = LEARN_SHARE * before <= most
+        if is_near and found[-1]["given"] >= HELD_UP and abs(found[-1]["rows_per_s"] - before) <= SAME * before:
             break
     for share in NEARER:
         found.append(pair.learn(round(share * newest(found)["rows_per_s"])))

@@ -111,6 +111,14 @@ def test_costs_are_learned_ever_nearer_to_the_predicted_rate():
     assert [one["learned_at"] for one in found["learned"]] == pair.learned_at
 
 
+def test_a_prediction_that_is_far_too_high_is_approached_step_by_step():
+    """Costs of batches a hundred times larger than measured are guesses; once it has been held up, a query goes on between both rates."""
+    pair = Sustaining(5_000_000, 100_000_000)
+    engine.learned(pair)
+
+    assert pair.learned_at[:5] == [20_000, 160_000, 1_280_000, 10_240_000, 3_620_387]
+
+
 def test_a_prediction_from_an_overload_does_not_count():
     pair = Sustaining(46_000, 50_000)
     found = engine.measured(pair)
