@@ -100,9 +100,15 @@ def _rows_of_quarters(path: Path | None) -> list[int]:
     if path is None:
         raise UsageError(f"no arrivals: {form}")
     try:
-        return [int(line) for line in path.read_text(encoding="utf-8").split()]
-    except (OSError, ValueError) as problem:
-        raise UsageError(f"--arrivals {path}: {problem}; {form}") from problem
+        lines = path.read_text(encoding="utf-8").rstrip().splitlines()
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem.strerror}; {form}") from problem
+    except UnicodeDecodeError as problem:
+        raise UsageError(f"cannot read {path}: not UTF-8 text; {form}") from problem
+    for place, line in enumerate(lines, 1):
+        if not line.strip().isdecimal():
+            raise UsageError(f"{path}:{place}: {line.strip()[:40]!r}, expected a whole number of rows; {form}")
+    return [int(line) for line in lines]
 
 
 def throughput(

@@ -518,8 +518,11 @@ def test_plan_latency_sends_the_rows_of_a_file_and_shows_each_interval(agent, tm
     assert [line.split() for line in out.splitlines()[-2:]] == [["0", "12.0", "0.0", "30.0"], ["0.5", "900.0", "850.0", "-"]]
 
 
-@pytest.mark.parametrize("text", [None, "ten\n"])
-def test_plan_latency_refuses_a_file_without_numbers(agent, tmp_path, capsys, text):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "cannot read {}: No such file or directory"), ("10\nten\n\n", "{}:2: 'ten', expected a whole number of rows")],
+)
+def test_plan_latency_refuses_a_file_without_numbers(agent, tmp_path, capsys, text, said):
     rows = tmp_path / "monday.txt"
     if text is not None:
         rows.write_text(text, encoding="utf-8")
@@ -527,5 +530,6 @@ def test_plan_latency_refuses_a_file_without_numbers(agent, tmp_path, capsys, te
     code, _, problem = sbon(capsys, "plan", "latency", "-c", "SELECT 1", "--arrivals", str(rows))
 
     assert code == 2
+    assert said.format(rows) in problem
     assert "the rows of each quarter of a second, one a line" in problem
     assert agent.asked == []

@@ -280,7 +280,7 @@ def test_work_is_done_when_loops_over_every_piece_of_time_find_it_done(seed: int
 
 @pytest.mark.parametrize("seed", [122_330, 1_167_164])
 def test_work_that_comes_at_once_but_for_rounding_counts(seed: int) -> None:
-    """What is done a little before work of another way comes, by rounding alone, is not done."""
+    """An operator has not ended if work of another way comes a little later by rounding alone."""
     assert differs(Graph(np.random.default_rng(seed)), even=False, is_bound=False) == ""
 
 

@@ -365,7 +365,7 @@ def test_batches_of_one_row_that_are_expensive_leave_open_what_more_rows_cost():
 
 
 def test_a_first_batch_that_loads_code_says_nothing_about_rows():
-    """Of one size, fixed cost and cost per row cannot be told apart: the ratio stays that of the rule."""
+    """The ratio of fixed cost and cost per row stays that of the rule, as batches of one size cannot tell them apart."""
     fit = CostFit()
     for number in range(64):
         fit.took(1, 3e8 if number == 0 else 1e5, at_s=1.0)
