@@ -37,7 +37,10 @@ types: $(VENV)/.installed-dev
 # Agents and Spark in processes of their own mostly wait, so that they run beside what computes; first, so that one worker has them.
 # Two workers more than cores, as many wait. What times what it starts has the machine to itself, at the end.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 2)')
-TOGETHER = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" tests/analysis tests/differential tests/e2e tests/first_hour tests/integration tests/unit tests/property tests/paper tests/simulation
+FIRST = tests/analysis tests/system/differential tests/system/e2e tests/first_hour tests/system/integration
+LAST = tests/paper tests/system/simulation
+SUBJECTS = $(filter-out $(FIRST) $(LAST),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
+TOGETHER = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" $(FIRST) $(SUBJECTS) $(LAST)
 ALONE = $(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 unit: $(VENV)/.installed-dev

@@ -1,6 +1,6 @@
 """Output of the commands: tables for people, JSON for scripts, one line on standard error for errors.
 
-All printing goes through this module (`tests/unit/test_house.py` checks that). Much of the text comes from other agents and is made
+All printing goes through this module (`tests/house/test_house.py` checks that). Much of the text comes from other agents and is made
 printable, so that no name, label, reason or row changes what a terminal shows.
 """
 
