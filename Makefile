@@ -40,19 +40,25 @@ WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 2)')
 FIRST = tests/analysis tests/system/differential tests/system/e2e tests/first_hour tests/system/integration
 LAST = tests/paper tests/system/simulation
 SUBJECTS = $(filter-out $(FIRST) $(LAST),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
-TOGETHER = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" $(FIRST) $(SUBJECTS) $(LAST)
-ALONE = $(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
+TOGETHER = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone and not beside" $(FIRST) $(SUBJECTS) $(LAST)
+MARKED = $(BIN)/python -m pytest -m $(1) $$(grep -rl --include='test_*.py' 'mark\.$(1)' tests)
 
 unit: $(VENV)/.installed-dev
 	$(TOGETHER)
-	$(ALONE)
+	$(call MARKED,beside)
+	$(call MARKED,alone)
 
-# Tests that stay alone mostly wait, so mypy takes what they leave of the machine, at the lowest priority. It reports at the end.
+# mypy takes what the others leave of the machine. The tests that run beside the others report when those are done; mypy at the end.
 test: lint
-	$(TOGETHER)
-	@said=$$(mktemp); nice -n 19 $(TYPES) > "$$said" 2>&1 & types=$$!; trap 'kill $$types; rm "$$said"; exit 130' INT TERM; \
-	$(ALONE); alone=$$?; wait $$types; types=$$?; \
-	echo 'types:'; cat "$$said"; rm "$$said"; [ $$alone = 0 ] && [ $$types = 0 ]
+	@said=$$(mktemp -d); \
+	$(call MARKED,beside) > "$$said/beside" 2>&1 & beside=$$!; \
+	nice -n 19 $(TYPES) > "$$said/types" 2>&1 & types=$$!; \
+	trap 'kill $$beside $$types; rm -r "$$said"; exit 130' INT TERM; \
+	nice -n 5 $(TOGETHER); together=$$?; \
+	wait $$beside; beside=$$?; cat "$$said/beside"; \
+	$(call MARKED,alone); alone=$$?; \
+	wait $$types; types=$$?; echo 'types:'; cat "$$said/types"; rm -r "$$said"; \
+	[ $$together = 0 ] && [ $$beside = 0 ] && [ $$alone = 0 ] && [ $$types = 0 ]
 
 # Takes two hours or more: what `make test` samples, in full.
 soak: $(VENV)/.installed-dev

@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import pkgutil
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -24,7 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sets how many examples properties try, and which."""
+    """Sets how many examples properties try, and which. Handles SIGTERM like Ctrl-C, so that tests end what they have started."""
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     if config.getoption("--soak"):
         try_many()
     # Examples are derived from the test's code, so a failure repeats on every machine; changed code gets new examples.

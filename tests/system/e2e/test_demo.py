@@ -1,5 +1,6 @@
 """`make demo` as a user runs it, and interrupted."""
 
+import contextlib
 import importlib.util
 import signal
 import subprocess
@@ -25,9 +26,14 @@ main()
 """The demo with a stream of 34 s: enough to show everything if agents decide quickly."""
 
 
+@contextlib.contextmanager
 def demo(out, *program):
     command = [sys.executable, *(program or ("-m", "sbon.cli")), "testbed", "demo", "--out", str(out), "--plain"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()  # it ends its agents; without effect if it has ended
 
 
 def test_ctrl_c_ends_the_demo_and_leaves_no_process_behind(tmp_path):
@@ -43,7 +49,7 @@ def test_ctrl_c_ends_the_demo_and_leaves_no_process_behind(tmp_path):
     wait_until(lambda: not any(runs(agent.pid) for agent in agents))
 
 
-@pytest.mark.alone
+@pytest.mark.beside
 @pytest.mark.slow
 def test_the_demo_shows_all_that_it_promises(tmp_path):
     # On a busy machine agents may decide too late for the demo to show; its figures must hold nevertheless.
