@@ -5,7 +5,8 @@ import msgspec
 import numpy as np
 
 from sbon.cost.figure import Edge
-from sbon.cost.latency_prediction import BURST_S, Case, drawn_answers, expected_case
+from sbon.cost.latency_case import BURST_S, Case, expected_case
+from sbon.cost.latency_prediction import drawn_answers
 from sbon.cost.load import add_by_node
 from sbon.cost.placed_query import BurstDetail, PlacedQuery, begin_s_of
 from sbon.errors import ShapeError

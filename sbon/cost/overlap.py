@@ -10,7 +10,7 @@ import math
 import msgspec
 import numpy as np
 
-from sbon.cost.law import least_squares_from_zero
+from sbon.cost.least_squares import least_squares_from_zero
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
+from sbon.cost.cost_fit import BLOCK_LATER, CostFit
 from sbon.cost.figure import SAMPLES_MIN, Edge, Figure, Source, around, by_rule
 from sbon.cost.flow import PortFlow
-from sbon.cost.law import BLOCK_LATER, CostFit, Law, widened
+from sbon.cost.law import Law, widened
 from sbon.cost.moments import MomentCounter, Moments
 from sbon.errors import ShapeError
 from sbon.types import NodeId

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import numpy as np
 
-from sbon.cost.law import least_squares_from_zero
+from sbon.cost.least_squares import least_squares_from_zero
 from sbon.cost.overlap import RowLaw
 
 ROWS_MIN = 64

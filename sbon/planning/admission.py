@@ -18,7 +18,8 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.cost.figure import Source
-from sbon.cost.latency_prediction import PROPAGATION_ERROR, WAITING, milliseconds, work_s
+from sbon.cost.latency_case import PROPAGATION_ERROR, WAITING
+from sbon.cost.latency_prediction import milliseconds, work_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction, predict
 from sbon.errors import DelayBoundError, LatencyBoundError, PlacementError, SbonError

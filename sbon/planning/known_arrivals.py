@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from sbon.cost.latency_prediction import BURST_S, predicted_latency
+from sbon.cost.latency_case import BURST_S
+from sbon.cost.latency_prediction import predicted_latency
 from sbon.cost.latency_series import covering, predicted_series
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.resources import NodeResources

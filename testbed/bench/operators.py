@@ -3,7 +3,7 @@
 An operator gets prepared batches in order of event time, with a watermark after each, as a source would send them. Processor time is
 counted, not wall-clock time, so that other programs disturb only through the caches.
 
-A law of costs (`sbon.cost.law`) is fitted to every second round of batches, each over two seconds of event time. Its cost of a batch is
+A law of costs (`sbon.cost.cost_fit`) is fitted to every second round of batches, each over two seconds of event time. Its cost of a batch is
 compared with the mean of the other rounds, for each size and for a size between each two, which the law has not seen. Predictions of
 latency and throughput rest on these laws.
 """
@@ -19,7 +19,7 @@ import polars as pl
 
 from sbon.cli import tables
 from sbon.cli.output import number, print_note, print_table
-from sbon.cost.law import CostFit
+from sbon.cost.cost_fit import CostFit
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Column, Expression, Literal

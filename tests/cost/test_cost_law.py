@@ -7,8 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from sbon.cost.cost_fit import CostFit
 from sbon.cost.figure import Edge, Source
-from sbon.cost.law import CostFit, Law, least_squares_from_zero, rule_law, widened
+from sbon.cost.law import Law, rule_law, widened
+from sbon.cost.least_squares import least_squares_from_zero
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
 

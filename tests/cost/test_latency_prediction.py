@@ -8,7 +8,7 @@ import pytest
 
 from sbon.cost.explaining import table
 from sbon.cost.figure import Source
-from sbon.cost.latency_prediction import WAITING
+from sbon.cost.latency_case import WAITING
 from sbon.cost.placed_query import PlacedQuery, by_rule_of
 from sbon.cost.prediction import Line, predict
 from sbon.cost.resources import KERNEL_REFERENCE_NS

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from sbon.cost.figure import Edge
-from sbon.cost.latency_prediction import Case, predicted_latency
+from sbon.cost.latency_case import Case
+from sbon.cost.latency_prediction import predicted_latency
 from sbon.cost.merged_batches import SLICE_ROWS, shares_of_batches, wait_for_later_rows_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.engine.execution import SLICE_ROWS_MIN

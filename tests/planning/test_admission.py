@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from sbon.cost.figure import Figure, Source
-from sbon.cost.latency_prediction import WAITING, LatencyPrediction
+from sbon.cost.latency_case import WAITING
+from sbon.cost.latency_prediction import LatencyPrediction
 from sbon.cost.prediction import Prediction
 from sbon.errors import DelayBoundError, PlacementError
 from sbon.planning.admission import Admission, Admitted, Attempt, Refused, refusal
