@@ -3,7 +3,7 @@
 An operator gets prepared batches in order of event time, with a watermark after each, as a source would send them. Processor time is
 counted, not wall-clock time, so that other programs disturb only through the caches.
 
-A law of costs (`sbon.cost.cost_fit`) is fitted to every second round of batches, each over two seconds of event time. Its cost of a batch is
+A law of costs (`sbon.cost`) is fitted to every second round of batches, each over two seconds of event time. Its cost of a batch is
 compared with the mean of the other rounds, for each size and for a size between each two, which the law has not seen. Predictions of
 latency and throughput rest on these laws.
 """
