@@ -104,6 +104,15 @@ def test_a_splitter_hears_of_its_instances_by_their_numbers() -> None:
     assert [(clock_s, number) for clock_s, number, _ in host.heard] == [(5.0, 0), (5.0, 1)]
 
 
+def test_a_splitter_passes_acknowledgements_on_and_an_instance_does_not() -> None:
+    """A splitter keeps no rows: those under way to instances must be sent again if its host crashes."""
+    host = Host("there", *kinds_of("match", "split"))
+
+    passing = {type(one.spec.params).__name__: one.passes for one in host.instances.values()}
+
+    assert passing == {"MatchParams": False, "SplitParams": True}
+
+
 def test_a_splitter_hears_nothing_while_it_is_copied_or_does_not_run() -> None:
     host = Host("there", *kinds_of("match", "split"))
     host.splitter.log = InputLog()
