@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from sbon.cost.stages import Kind, StageLatency
+from sbon.cost.stage_parts import Kind, StageLatency
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
 

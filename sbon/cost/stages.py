@@ -14,15 +14,14 @@ Source: Latency-constrained analytics (Li, Diao, Shenoy, VLDB 2015), sections 3.
 
 import functools
 import itertools
-import math
 from collections.abc import Sequence
-from enum import Enum
-from statistics import NormalDist
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from sbon.cost.stage_parts import Kind, Part, StageLatency, between, greatest, mixed, part_of, uniform
+from sbon.cost.stage_waits import periodic_wait, queue_wait, slowdown
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
 
@@ -31,7 +30,6 @@ USES = ("the cores of the nodes", "the thread of a map instance", "the network i
 NS_PER_S = 1e9
 _ROUNDS = 6
 """Rounds in which the sharing of cores and the time at work settle: each increases the other."""
-_ERFC = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277)
 _HOT = 16
 """Most update instances in the two hottest of the three groups of `_groups`."""
 
@@ -99,138 +97,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Interval in which updates ask for batches; 0: links push."""
 
 
-class Kind(Enum):
-    """Shape of a part of the latency."""
-
-    FIXED = "fixed"
-    UNIFORM = "uniform"
-    WAIT = "wait"
-    """At times 0, otherwise with an exponential tail; or of a gamma distribution where it scatters less."""
-    NORMAL = "normal"
-
-
-class Part(msgspec.Struct, frozen=True):
-    """One summand of the latency, for all settings."""
-
-    phase: int
-    """From 1."""
-    kind: Kind
-    mean_s: FloatArray
-    variance: FloatArray
-
-    @property
-    def cumulants(self) -> FloatArray:
-        """Returns the first four cumulants, (4, ...)."""
-        nothing = np.zeros_like(self.mean_s)
-        if self.kind is Kind.FIXED:
-            return np.stack([self.mean_s, nothing, nothing, nothing])
-        if self.kind is Kind.NORMAL:
-            return np.stack([self.mean_s, self.variance, nothing, nothing])
-        if self.kind is Kind.UNIFORM:
-            return np.stack([self.mean_s, self.variance, nothing, -1.2 * self.variance**2])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scale = np.where(self.mean_s > 0, self.variance / self.mean_s, 0.0)
-        return np.stack([self.mean_s, self.variance, 2 * self.variance * scale, 6 * self.variance * scale**2])
-
-
-class StageLatency(msgspec.Struct, frozen=True):
-    """Latency of rows, or of windows, for each setting; infinite where queues grow without end."""
-
-    parts: tuple[Part, ...]
-    """Parts of the latency of rows of an update instance with an average share of them, or of windows."""
-    cumulants: FloatArray
-    """Cumulants of the latency over all rows, (4, ...)."""
-    phase_means_s: FloatArray
-    """(12, ...)"""
-    uses: FloatArray
-    """Use of a node's cores, of a map's thread, of a network interface and of the hottest update's thread, 1: fully used; (4, ...)."""
-    senders: FloatArray
-    """Map instances of all nodes."""
-
-    @property
-    def load(self) -> FloatArray:
-        """Greatest of the uses."""
-        found: FloatArray = self.uses.max(axis=0)
-        return found
-
-    @property
-    def mean_s(self) -> FloatArray:
-        """Mean latency."""
-        found: FloatArray = self.cumulants[0]
-        return found
-
-    @property
-    def deviation_s(self) -> FloatArray:
-        """Standard deviation."""
-        found: FloatArray = np.sqrt(np.maximum(self.cumulants[1], 0.0))
-        return found
-
-    def quantile_s(self, share: float) -> FloatArray:
-        """Returns the quantile by the Cornish-Fisher expansion of four cumulants, limited to the maximum of the uniform parts plus the
-        quantile of the rest.
-
-        Raises
-        ------
-        ShapeError
-            `share` is not between 0 and 1.
-        """
-        return _quantile(self.cumulants, self.parts, _share(share))
-
-    def normal_quantile_s(self, share: float) -> FloatArray:
-        """Returns the quantile as if the latency were normal (section 3.4)."""
-        return self.mean_s + self.deviation_s * NormalDist().inv_cdf(_share(share))
-
-    def cantelli_quantile_s(self, share: float) -> FloatArray:
-        """Returns a bound of the quantile for any distribution with this mean and deviation (equation 4)."""
-        return self.mean_s + self.deviation_s * math.sqrt(_share(share) / (1 - share))
-
-
-def _share(share: float) -> float:
-    if not 0 < share < 1:
-        raise ShapeError(f"quantile {share}, expected a share between 0 and 1")
-    return share
-
-
-def cornish_fisher(cumulants: FloatArray, share: float | FloatArray) -> FloatArray:
-    """Returns quantiles from four cumulants, (4, ...); infinite where the mean is.
-
-    Source
-    ------
-    Cornish and Fisher, Moments and cumulants in the specification of distributions (1937).
-    """
-    mean, variance, third, fourth = cumulants
-    deviation = np.sqrt(np.maximum(variance, 1e-30))
-    with np.errstate(invalid="ignore", over="ignore"):
-        skewness, excess = third / deviation**3, fourth / deviation**4
-        z = _normal_inverse(share)
-        bent = z + (z**2 - 1) * skewness / 6 + (z**3 - 3 * z) * excess / 24 - (2 * z**3 - 5 * z) * skewness**2 / 36
-        found: FloatArray = np.where(np.isfinite(mean), mean + deviation * bent, np.inf)
-    return found
-
-
-def _quantile(cumulants: FloatArray, parts: Sequence[Part], share: float | FloatArray) -> FloatArray:
-    """Returns quantiles of a sum, limited because a long uniform wait has a maximum, which an expansion ignores."""
-    found = cornish_fisher(cumulants, share)
-    uniform = [one for one in parts if one.kind is Kind.UNIFORM]
-    if not uniform:
-        return found
-    greatest = sum((one.mean_s + np.sqrt(3 * one.variance) for one in uniform), np.zeros_like(found))
-    rest = cumulants - np.sum([one.cumulants for one in uniform], axis=0)
-    with np.errstate(invalid="ignore"):
-        found = np.fmin(found, greatest + np.maximum(cornish_fisher(rest, share), rest[0]))
-    return np.where(np.isfinite(cumulants[0]), found, np.inf)
-
-
-def _normal_inverse(share: float | FloatArray) -> FloatArray:
-    if isinstance(share, float):
-        return np.asarray(NormalDist().inv_cdf(share))
-    known, where = np.unique(share, return_inverse=True)
-    return np.array([NormalDist().inv_cdf(float(one)) for one in known])[where].reshape(share.shape)
-
-
-# ------------------------------------------------------------------------------------------------------------------ parts of the model
-
-
 def dealt_shares(hot_shares: Sequence[float], instances: int) -> FloatArray:
     """Returns each instance's share of all rows, greatest first, (instances,). The n-th hottest key goes where a fixed hash puts it.
 
@@ -262,90 +128,6 @@ def _groups(hot_shares: tuple[float, ...], instances: int) -> tuple[tuple[float,
     return tuple(found)
 
 
-def queue_wait(gap: FloatArray, gap_scv: FloatArray | float, service: FloatArray, service_scv: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Returns mean and variance of the wait in G/G/1 queues, for arrays; as `sbon.cost.queues.gg1_wait` for the mean.
-
-    The variance is that of a wait which is 0 with probability 1 - load and else exponential.
-
-    Source
-    ------
-    Kraemer and Langenbach-Belz (1976).
-    """
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        load = service / gap
-        both = np.maximum(gap_scv + service_scv, 1e-12)
-        even = (1 - np.minimum(gap_scv, 1.0)) ** 2
-        bent = np.exp(-2 * (1 - load) * even / (3 * np.maximum(load, 1e-12) * both))
-        mean = np.where(load < 1, service * load * both * bent / (2 * np.maximum(1 - load, 1e-12)), np.inf)
-        mean = np.where(service > 0, mean, 0.0)
-        variance = mean**2 * (2 / np.clip(load, 0.05, 1.0) - 1)
-    return mean, variance
-
-
-def periodic_wait(senders: FloatArray, service: FloatArray, load: FloatArray, service_scv: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Returns mean and variance of the wait of batches that come from so many senders, each once an interval at a phase of its own.
-
-    The excess over a cycle is a Brownian bridge: P(wait > x services) is about load exp(-2 x (x / N + 1 - load)).
-
-    Source
-    ------
-    Roberts, Mocci, Virtamo (eds.), Broadband Network Teletraffic (1996), on the queue N D / D / 1.
-    """
-    free = np.maximum(1 - load, 0.0)
-    argument = free * np.sqrt(senders / 2)
-    mean = service * load * (1 + service_scv) * np.sqrt(math.pi * senders / 8) * scaled_tail(argument)
-    mean = np.where(load < 1, mean, np.inf)
-    with np.errstate(invalid="ignore"):
-        variance = mean**2 * (2 / np.clip(load, 0.05, 1.0) - 1)
-    return mean, variance
-
-
-def scaled_tail(x: FloatArray) -> FloatArray:
-    """Returns exp(x^2) erfc(x) for x >= 0, within 2e-7 of it.
-
-    Source
-    ------
-    Press et al., Numerical Recipes (1992), section 6.2: a Chebyshev fit that holds for all x.
-    """
-    t = 1 / (1 + 0.5 * x)
-    polynomial = np.full_like(t, _ERFC[-1])
-    for coefficient in _ERFC[-2::-1]:
-        polynomial = polynomial * t + coefficient
-    found: FloatArray = t * np.exp(polynomial)
-    return found
-
-
-def slowdown(threads: FloatArray, busy: FloatArray, always: FloatArray | float, cores: int) -> FloatArray:
-    """Returns the factor by which a thread takes longer than alone: the mean of max(1, threads at work / cores), this one included.
-
-    Parameters
-    ----------
-    threads : other threads of the node
-    busy : share of time that each is at work
-    always : further threads that are always at work
-    cores : of the node
-    """
-    count = np.asarray(threads, dtype=np.float64).round().astype(np.int64)
-    p = np.clip(busy, 1e-12, 1 - 1e-12)
-    others = np.arange(max(1, cores - 1), int(count.max(initial=0)) + 1)
-    shape = np.broadcast(count, p, always).shape
-    if not others.size and not np.any(always):
-        return np.ones(shape)
-    others = np.arange(int(count.max(initial=0)) + 1) if np.any(always) else others
-    column = others.reshape(-1, *([1] * len(shape)))
-    # Binomial, by logarithms: all numbers of others at work at once.
-    chance = np.exp(_binomials(int(count.max(initial=0)))[count, column] + column * np.log(p) + (count - column) * np.log1p(-p))
-    beyond = np.maximum((1 + column + always) / cores - 1, 0.0)
-    found: FloatArray = 1 + (np.where(column <= count, chance, 0.0) * beyond).sum(axis=0)
-    return found
-
-
-@functools.lru_cache(maxsize=64)
-def _binomials(most: int) -> FloatArray:
-    """Returns the logarithms of the binomial coefficients, (most + 1, most + 1); those of k > n count as 0."""
-    return np.array([[math.log(math.comb(n, k)) if k <= n else 0.0 for k in range(most + 1)] for n in range(most + 1)])
-
-
 def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | float) -> StageLatency:
     """Returns the latency of every setting at a rate.
 
@@ -374,9 +156,9 @@ def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | f
     hot = _hot_groups(job, receivers)
     factors, weights = hot[:, 0], hot[:, 1]
     of_groups, busy = _at_update(job, cluster, grid, load, factors)
-    late = [_mixed(one, weights) for one in of_groups]
+    late = [mixed(one, weights) for one in of_groups]
     if job.finalising is not None:
-        early = [_greatest(early, senders)]
+        early = [greatest(early, senders)]
         late = [*late, _finalised(job.finalising, cluster, grid, load)]
     parts = (*early, *late)
 
@@ -384,7 +166,7 @@ def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | f
     uses = np.stack([load.cores, load.map_s / grid.pace_s, load.wire, busiest])
     is_over = uses.max(axis=0) >= 1
     total = np.sum([one.cumulants for one in parts], axis=0)
-    total[1] += _between(sum((one.mean_s for one in of_groups), np.zeros_like(weights)), weights)
+    total[1] += between(sum((one.mean_s for one in of_groups), np.zeros_like(weights)), weights)
     total[0] = np.where(is_over, np.inf, total[0])
     by_phase = np.zeros((PHASES, *senders.shape))
     for one in parts:
@@ -486,14 +268,6 @@ def _load(job: Job, cluster: Cluster, grid: _Grid) -> _Load:
     return _Load(map_alone * slow, map_scv, map_busy, sent_rows, update_rate, slow, cores, in_s, sent_s, wire_load)
 
 
-def _part(phase: int, kind: Kind, mean: FloatArray, variance: FloatArray | float) -> Part:
-    return Part(phase, kind, mean, np.broadcast_to(np.asarray(variance, dtype=np.float64), mean.shape))
-
-
-def _uniform(phase: int, width: FloatArray) -> Part:
-    return Part(phase, Kind.UNIFORM, width / 2, width**2 / 12)
-
-
 def _until_sent(job: Job, cluster: Cluster, grid: _Grid, load: _Load) -> list[Part]:
     """Returns phases 1 to 6: from the source until the batches of the maps leave."""
     # The batches that an update instance fetches at once hold up those for the maps of its node, which then come together.
@@ -505,12 +279,12 @@ def _until_sent(job: Job, cluster: Cluster, grid: _Grid, load: _Load) -> list[Pa
     map_load = np.minimum(load.map_s / grid.pace_s, 0.999)
     together = sent_load * bulk_s / 2 * map_load / (1 - map_load)
     return [
-        _uniform(1, grid.pace_s),
-        _part(3, Kind.FIXED, load.in_s + cluster.propagation_s, 0.0),
-        _part(2, Kind.WAIT, in_wait + held, in_variance + held * bulk_s * 2 / 3),
-        _part(4, Kind.WAIT, map_wait + together, map_variance + together * bulk_s * map_load * 2 / 3),
-        _part(5, Kind.WAIT, load.map_s, load.map_scv * load.map_s**2) if job.map.whole else _uniform(5, load.map_s),
-        _uniform(6, grid.exchange_s),
+        uniform(1, grid.pace_s),
+        part_of(3, Kind.FIXED, load.in_s + cluster.propagation_s, 0.0),
+        part_of(2, Kind.WAIT, in_wait + held, in_variance + held * bulk_s * 2 / 3),
+        part_of(4, Kind.WAIT, map_wait + together, map_variance + together * bulk_s * map_load * 2 / 3),
+        part_of(5, Kind.WAIT, load.map_s, load.map_scv * load.map_s**2) if job.map.whole else uniform(5, load.map_s),
+        uniform(6, grid.exchange_s),
     ]
 
 
@@ -530,7 +304,7 @@ def _at_update(job: Job, cluster: Cluster, grid: _Grid, load: _Load, factors: Fl
     busy = service * load.update_rate
     own_s = rows * job.sent_bytes / cluster.bandwidth_bytes_per_s
     leaves_whole = job.update.whole or job.finalising is not None
-    last = Part(12, Kind.WAIT, service, scv * service**2) if leaves_whole else _uniform(12, service)
+    last = Part(12, Kind.WAIT, service, scv * service**2) if leaves_whole else uniform(12, service)
     return [*_received(grid, load, service, scv, busy, own_s, cluster.propagation_s), last], busy
 
 
@@ -539,7 +313,7 @@ def _finalised(finalising: Finalising, cluster: Cluster, grid: _Grid, load: _Loa
     keys = np.maximum(finalising.keys / grid.receivers, 1.0)
     together = slowdown(grid.maps, np.minimum(load.map_busy * load.slow, 1.0), grid.updates - 1, cluster.cores)
     whole_s = keys * finalising.per_key_ns / (cluster.speed * NS_PER_S) * together
-    return _part(12, Kind.UNIFORM, (1 + 1 / keys) * whole_s / 2, (1 - 1 / keys**2) * whole_s**2 / 12)
+    return part_of(12, Kind.UNIFORM, (1 + 1 / keys) * whole_s / 2, (1 - 1 / keys**2) * whole_s**2 / 12)
 
 
 def saturation_rate(job: Job, cluster: Cluster, settings: Settings) -> FloatArray:
@@ -614,7 +388,7 @@ def _received(
     jam = np.where(polls, (grid.updates - 1) * senders / exchange * mean_s * bulk * mean_s / 2 / load.wire_free, 0.0)
     found += [
         Part(10, Kind.FIXED, own_s * np.where(polls, 1.0, 2.0) + beside * own_s / 2 + propagation_s, nothing),
-        _uniform(10, leaving),
+        uniform(10, leaving),
         Part(10, Kind.WAIT, jam, jam * bulk * mean_s * 2 / 3),
         Part(11, Kind.FIXED, beside * np.maximum(service - own_s, 0.0) / 2, nothing),
     ]
@@ -624,34 +398,3 @@ def _received(
     is_less = polls & (carried < pushed)
     found.append(Part(11, Kind.WAIT, np.where(is_less, carried, pushed), np.where(is_less, carried_variance, pushed_variance)))
     return found
-
-
-def _mixed(of_groups: Part, weights: FloatArray) -> Part:
-    """Returns a part for the rows of all groups together; the variance between the groups' means is added later."""
-    mean, variance = (_weighted(weights, value) for value in (of_groups.mean_s, of_groups.variance))
-    return Part(of_groups.phase, of_groups.kind, mean, variance)
-
-
-def _weighted(weights: FloatArray, values: FloatArray) -> FloatArray:
-    """Returns the weighted sum over groups, of those that have a weight."""
-    with np.errstate(invalid="ignore"):
-        found: FloatArray = np.where(weights > 0, weights * values, 0.0).sum(axis=0)
-    return found
-
-
-def _between(means: FloatArray, weights: FloatArray) -> FloatArray:
-    """Returns the variance of the means of groups."""
-    with np.errstate(invalid="ignore"):
-        found = _weighted(weights, (means - _weighted(weights, means)) ** 2)
-    return np.where(np.isfinite(found), found, 0.0)
-
-
-def _greatest(parts: Sequence[Part], count: FloatArray) -> Part:
-    """Returns the greatest of `count` independent sums of these parts, as one part of phase 6."""
-    cumulants = np.sum([one.cumulants for one in parts], axis=0)
-    middle = _quantile(cumulants, parts, np.clip((count - 0.375) / (count + 0.25), 0.5, 1 - 1e-12))  # Blom's place of the greatest
-    mean = np.where(count > 1, middle, cumulants[0])
-    upper, lower = (_quantile(cumulants, parts, at ** (1 / count)) for at in (0.8413, 0.1587))
-    with np.errstate(invalid="ignore"):
-        deviation = np.maximum(upper - lower, 0.0) / 2
-    return Part(6, Kind.NORMAL, mean, np.where(np.isfinite(deviation), deviation, 0.0) ** 2)

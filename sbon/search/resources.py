@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from sbon.cost.stages import USES, Cluster, Job, Settings, StageLatency, latency, saturation_rate
+from sbon.cost.stage_parts import StageLatency
+from sbon.cost.stages import USES, Cluster, Job, Settings, latency, saturation_rate
 from sbon.errors import ConfigError
 from sbon.types import FloatArray
 

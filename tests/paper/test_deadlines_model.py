@@ -11,24 +11,9 @@ from hypothesis import strategies as st
 
 from sbon.cost.phase_sums import chernoff_quantile_s, distribution, of_histograms
 from sbon.cost.queues import largest_of_normals
-from sbon.cost.stages import (
-    Cluster,
-    Finalising,
-    Job,
-    Kind,
-    Part,
-    Settings,
-    Step,
-    _greatest,
-    cornish_fisher,
-    dealt_shares,
-    latency,
-    periodic_wait,
-    queue_wait,
-    saturation_rate,
-    scaled_tail,
-    slowdown,
-)
+from sbon.cost.stage_parts import Kind, Part, cornish_fisher, greatest
+from sbon.cost.stage_waits import periodic_wait, queue_wait, scaled_tail, slowdown
+from sbon.cost.stages import Cluster, Finalising, Job, Settings, Step, dealt_shares, latency, saturation_rate
 from sbon.digest import GROWTH, Digest
 from sbon.errors import ConfigError, ShapeError
 from sbon.search.resources import Wanted, best_of, greatest_rates, plan_resources
@@ -179,12 +164,12 @@ def test_the_latest_of_many_senders_is_that_of_order_statistics():
     """Section 3.3: mean + a * deviation, variance (a' * deviation)^2; a and a' are constants of the largest of n normal variables."""
     for count in (2, 20, 200):
         one = Part(6, Kind.NORMAL, np.array(5.0), np.array(4.0))
-        found = _greatest([one], np.array(float(count)))
+        found = greatest([one], np.array(float(count)))
         a, a_prime = largest_of_normals(count)
 
         assert found.mean_s == pytest.approx(5 + 2 * a, rel=0.01)
         assert math.sqrt(found.variance) == pytest.approx(2 * a_prime, rel=0.05)
-    even = _greatest([Part(6, Kind.UNIFORM, np.array(0.5), np.array(1 / 12))], np.array(20.0))
+    even = greatest([Part(6, Kind.UNIFORM, np.array(0.5), np.array(1 / 12))], np.array(20.0))
     assert even.mean_s == pytest.approx(20 / 21, rel=0.06)  # the normal constants would give 1.04, above the greatest value
 
 
