@@ -28,6 +28,8 @@ PERIOD_S = 0.5
 BUSY_NS = 20_000_000
 """Processor time, several of the scheduler's time slices, for which `share_of_core` works."""
 SCHEDULE_FILE = Path("/proc/thread-self/schedstat")
+REAL_TIME_FILES = Path("/proc/sys/kernel/sched_rt_runtime_us"), Path("/proc/sys/kernel/sched_rt_period_us")
+"""Time in each period that the kernel leaves to threads of real-time classes, as long as others wait; -1: all of it."""
 
 log = structlog.get_logger("cpu")
 
@@ -52,6 +54,25 @@ def scheduled_ns() -> tuple[int, int] | None:
         return None
 
 
+def share_of_class(policy: int | None = None, files: tuple[Path, Path] = REAL_TIME_FILES) -> float:
+    """Returns the share of a core that threads of a scheduling class may have at most: below 1 for real-time classes, beside
+    which other programs must not starve.
+
+    Parameters
+    ----------
+    policy : scheduling class; None: that of this thread
+    """
+    if policy is None:
+        policy = os.sched_getscheduler(0) if hasattr(os, "sched_getscheduler") else None
+    if policy is None or policy not in (os.SCHED_FIFO, os.SCHED_RR):
+        return 1.0
+    try:
+        time_us, period_us = (int(file.read_text(encoding="ascii")) for file in files)
+    except (OSError, ValueError):
+        return 1.0
+    return time_us / period_us if 0 < time_us < period_us else 1.0
+
+
 def mean_use(percents: Sequence[float], mine: Collection[int]) -> float:
     """Returns the mean use of the cores that this process may use; of all cores if the system numbers them differently.
 
@@ -71,7 +92,8 @@ def share_of_core(
 ) -> float | None:
     """Works on this thread for `BUSY_NS` of processor time, and returns the share of a core that it got; None if the system does not tell.
 
-    The waits of mostly idle operators do not show this share, because the scheduler gives precedence to threads that have slept.
+    The waits of mostly idle operators do not show this share, because the scheduler gives precedence to threads that have slept. So little
+    work does not meet the limit of its scheduling class, which the share never exceeds.
 
     Parameters
     ----------
@@ -88,7 +110,7 @@ def share_of_core(
     if before is None or now is None or now[0] - before[0] < BUSY_NS:
         return None
     ran_ns, waited_ns = now[0] - before[0], now[1] - before[1]
-    return ran_ns / (ran_ns + waited_ns)
+    return min(ran_ns / (ran_ns + waited_ns), share_of_class())
 
 
 class CpuLoad:

@@ -15,7 +15,7 @@ import psutil
 
 from sbon.cost.multiples import greatest_multiple
 from sbon.cost.resources import NS_PER_S, kernel, speed_of
-from sbon_agent.cpu_load import share_of_core
+from sbon_agent.cpu_load import share_of_class, share_of_core
 from sbon_testbed.bench.agents import on_cores
 
 SHARES = 10
@@ -30,6 +30,8 @@ class Core(NamedTuple):
     """Share of it that work without pauses gets beside all other programs; 1 if the system does not tell."""
     speed: float
     """Reference ns per ns, by the kernel with which agents time their machine."""
+    most: float = 1.0
+    """Share of it that the scheduling class may have at most."""
 
 
 class Used(NamedTuple):
@@ -53,7 +55,7 @@ def look_at(core: int, shares: int = SHARES, timings: int = TIMINGS) -> Core:
             took.append(float(max(1, time.thread_time_ns() - began_ns)))
     # Shares of equal amounts of work: the time that all of it took counts.
     share = len(found) / sum(1 / one for one in found) if found else 1.0
-    return Core(share, speed_of(took).value)
+    return Core(share, speed_of(took).value, share_of_class())
 
 
 def used(core: int, agent_s: Callable[[], float]) -> Used:
@@ -85,7 +87,7 @@ def available(before: Used, after: Used, core: Core, *, first: bool) -> dict[str
     left = mine + (after.idle_s - before.idle_s) / took_s
     return {
         "used": mine,
-        "available": min(1.0, max(left, core.share) if first else left),
+        "available": min(core.most, max(left, core.share) if first else left),
         "stolen": (after.stolen_s - before.stolen_s) / took_s,
         "share": core.share,
         "speed": core.speed,

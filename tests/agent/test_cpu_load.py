@@ -1,8 +1,10 @@
 """The load of the machine's processors, read from faked files of the kernel."""
 
+import os
+
 import pytest
 
-from sbon_agent.cpu_load import CpuLoad, parse_pressure, scheduled_ns, share_of_core
+from sbon_agent.cpu_load import CpuLoad, parse_pressure, scheduled_ns, share_of_class, share_of_core
 
 PRESSURE = "some avg10={} avg60=9.00 avg300=1.00 total=123456\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 
@@ -97,6 +99,19 @@ def test_work_ends_where_the_kernel_counts_nothing():
     used = iter(range(0, 10**9, 4_000_000))
     assert share_of_core(lambda: (0, 0), lambda: None, lambda: next(used)) is None
     assert next(used) <= 60_000_000, "the work ends after twice the time"
+
+
+def test_real_time_threads_leave_a_part_of_each_core_to_others(tmp_path, monkeypatch):
+    files = tmp_path / "runtime", tmp_path / "period"
+    assert share_of_class(os.SCHED_RR, files) == 1.0, "a kernel without this limit"
+    files[1].write_text("1000000\n")
+    for text, share in (("950000\n", 0.95), ("-1\n", 1.0), ("1000000\n", 1.0), ("much\n", 1.0)):
+        files[0].write_text(text)
+        assert share_of_class(os.SCHED_RR, files) == share_of_class(os.SCHED_FIFO, files) == share
+        assert share_of_class(os.SCHED_OTHER, files) == 1.0
+    monkeypatch.setattr("sbon_agent.cpu_load.share_of_class", lambda: 0.9)
+    ran = iter(range(0, 10**9, 4_000_000))
+    assert share_of_core(lambda: (next(ran), 0), lambda: None) == 0.9
 
 
 def test_the_kernel_tells_how_long_a_thread_has_run():

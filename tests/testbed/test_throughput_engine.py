@@ -192,7 +192,9 @@ def test_an_agent_could_have_what_was_idle_and_what_others_would_have_left():
     assert found == pytest.approx({"used": 0.6, "available": 0.7, "stolen": 0.1, "share": 0.9, "speed": 1.0})
     assert available(before, after, Core(0.9, 1.0), first=True)["available"] == pytest.approx(0.9)
     assert available(before, after, Core(0.5, 1.0), first=True)["available"] == pytest.approx(0.7)
-    assert available(before, after._replace(idle_s=110.0), Core(0.9, 1.0), first=True)["available"] == 1.0
+    idle = after._replace(idle_s=110.0)
+    assert available(before, idle, Core(0.9, 1.0), first=True)["available"] == 1.0
+    assert available(before, idle, Core(0.9, 1.0, 0.95), first=True)["available"] == 0.95
 
 
 def test_a_slower_machine_and_another_share_change_the_limits_of_processors_only():
