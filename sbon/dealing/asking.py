@@ -23,6 +23,7 @@ from sbon.dealing.model import Model
 from sbon.dealing.owners import Owners
 from sbon.dealing.peak import peak_s
 from sbon.dealing.replay import MakeDealer
+from sbon.dealing.sent_rows import SentRows
 from sbon.dealing.turns import INTERVALS, Turns
 from sbon.types import IntArray
 
@@ -94,6 +95,7 @@ class Asking:
         )
         self.records = InstanceRecords(self.setting)
         self.measured = Measured()
+        self._sent = [SentRows() for _ in self.records.of]
         self._dealer = make(self.setting, self.records)
         self.frozen = True
         """True before the first report, and from the moment when a copy of the state is taken until the next report. Then the owner of a
@@ -159,6 +161,24 @@ class Asking:
         self._clock(int(times[-1]))
         self._rows += times.size
 
+    def sent(self, rows: IntArray) -> None:
+        """Notes how many rows instances get. Until their next reports these count as work that waits there; (instances,)."""
+        for record, sent, count in zip(self.records.of, self._sent, rows.tolist(), strict=True):
+            if count:
+                turns = max(1, record.open)
+                sent.add(count, turns)
+                record.busy_until_s = max(record.busy_until_s, self._now_s) + self._work_s(count, count * turns)
+
+    def _work_s(self, rows: int, turns: int) -> float:
+        """Returns the measured cost of rows, in event time; 0 while it is unknown.
+
+        Parameters
+        ----------
+        turns : turns open for each row, summed over the rows
+        """
+        row = self.measured.row
+        return 0.0 if row is None else (rows * row.row_s + turns * row.window_s) * self.measured.speed
+
     # ----------------------------------------------------------------------------------------------------------- reports
 
     def told(self, clock_s: float, reports: Mapping[int, InstanceTold]) -> Figures:
@@ -169,23 +189,30 @@ class Asking:
         clock_s : the clock of the machine
         """
         self.frozen = False
-        measured, turns = self.measured, {number: max(1, record.open) for number, record in enumerate(self.records.of)}
+        measured = self.measured
+        for number, report in reports.items():
+            self._sent[number].report(report.rows, report.waiting)
         measured.pace(clock_s, self._now_s, self._rows)
-        for number, cost_s in measured.costs(clock_s, reports, turns):
+        for _, cost_s, mean_turns in measured.costs(clock_s, reports, self._turns):
             of_parcel_s = cost_s * self._parcel * measured.speed
-            self.records.finished.append(Finished(self._now_s, self._now_s, ROW, False, turns[number], 0.0, 0.0, of_parcel_s))
+            self.records.finished.append(Finished(self._now_s, self._now_s, ROW, False, round(mean_turns), 0.0, 0.0, of_parcel_s))
         self._tell_costs()
         for number, report in reports.items():
-            record = self.records.of[number]
+            record, sent = self.records.of[number], self._sent[number]
             record.latency_s = report.wait_s
-            cost_s = 0.0 if measured.row is None else measured.row.cost_s(False, turns[number], 0.0) * measured.speed
-            record.busy_until_s = self._now_s + report.waiting * cost_s
+            turns, unknown = max(1, record.open), max(0, report.waiting - sent.rows)  # rows that a former copy has sent
+            work_s = self._work_s(sent.rows + unknown, sent.turns + unknown * turns)
+            record.busy_until_s = self._now_s + work_s
             if self._dealer.needs_queues:
-                parcels = min(WAITING_MAX, math.ceil(report.waiting / self._parcel))
-                of_parcel_s = report.waiting * cost_s / max(1, parcels)
-                waiting = Finished(math.inf, self._now_s, ROW, False, turns[number], 0.0, 0.0, of_parcel_s)
+                parcels = min(WAITING_MAX, math.ceil((sent.rows + unknown) / self._parcel))
+                waiting = Finished(math.inf, self._now_s, ROW, False, turns, 0.0, 0.0, work_s / max(1, parcels))
                 record.waiting = deque([waiting] * parcels)
         return self._figures()
+
+    def _turns(self, number: int) -> float:
+        """Returns the mean number of turns open for the rows that an instance has taken since the last call; if none are, that of now."""
+        found = self._sent[number].mean_turns()
+        return max(1, self.records.of[number].open) if found is None else found
 
     def _tell_costs(self) -> None:
         """Gives the measured cost to the dealer, for parcels in event time."""
@@ -206,11 +233,12 @@ class Asking:
         if row is None:
             return None
         turn_s, width_s = self.owners.turn_us / 1e6, self.setting.scope_s / INTERVALS
+        turns_per_s = len(self._open) / min(self.setting.scope_s, max(turn_s, self._now_s))  # a turn without a row does not open
         ahead_s = width_s * (np.arange(INTERVALS) + 0.5)
         busy = [record for record in self.records.of if record.open]
         held = np.array([(np.array(record.closes_s)[:, None] >= self._now_s + ahead_s).sum(axis=0) for record in busy])
         batch = self._squares / self._sum if self._sum else 1.0
-        costs_s = batch * (row.row_s + row.window_s * (held + ahead_s / turn_s / used))
+        costs_s = batch * (row.row_s + row.window_s * (held + ahead_s * turns_per_s / used))
         begun_s = np.array([record.backlog_s(self._now_s) / speed for record in busy])
         return self.measured.way_s + peak_s(rate / batch, costs_s.reshape(len(busy), -1), width_s / speed, begun_s, PEAK_S)
 

@@ -1,7 +1,7 @@
 """Measures, while a query runs, what rows cost at the instances of a splitter, how long they wait there, and how fast event time goes."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -53,12 +53,15 @@ class Measured:
         """Clock, event time and rows when the rate was last measured."""
         self._waits: deque[tuple[float, float]] = deque()
 
-    def costs(self, clock_s: float, reports: Mapping[int, InstanceTold], turns: Mapping[int, int]) -> Iterator[tuple[int, float]]:
-        """Takes reports by instance; yields instances with the mean cost in s of their rows since the report before.
+    def costs(
+        self, clock_s: float, reports: Mapping[int, InstanceTold], turns: Callable[[int], float]
+    ) -> Iterator[tuple[int, float, float]]:
+        """Takes reports by instance; yields instances with the mean cost in s of their rows since they were yielded last, and the mean
+        number of turns that were open for these rows.
 
         Parameters
         ----------
-        turns : open turns of each instance
+        turns : returns that number for the rows that an instance has taken since the last call
         """
         for number, report in reports.items():
             self._waits.append((clock_s, report.wait_s))
@@ -66,18 +69,20 @@ class Measured:
             rows = report.rows - before.rows
             if rows < 0 or report.cpu_ns < before.cpu_ns:  # it was made again
                 self._told[number] = clock_s, report
+                turns(number)
             elif rows >= ROWS_MIN:
                 self._told[number] = clock_s, report
                 cost_s = (report.cpu_ns - before.cpu_ns) / 1e9 / rows
                 if report.wait_s >= clock_s - before_s:
                     # It has never been idle since. It may get less than a processor, as others use the machine, too.
                     cost_s = max(cost_s, (clock_s - before_s) / rows)
-                self._took(rows, turns[number], cost_s)
-                yield number, cost_s
+                open_turns = turns(number)
+                self._took(rows, open_turns, cost_s)
+                yield number, cost_s, open_turns
         while self._waits and self._waits[0][0] < clock_s - PEAK_S:
             self._waits.popleft()
 
-    def _took(self, rows: int, turns: int, cost_s: float) -> None:
+    def _took(self, rows: int, turns: float, cost_s: float) -> None:
         """Fits both costs to the mean cost of rows. Errors count by rows, not by their ratio to the cost, so that the mean is right: queues
         follow it."""
         inputs = np.array([1.0, turns])

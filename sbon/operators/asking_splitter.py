@@ -75,6 +75,7 @@ class AskingSplitter(Operator):
         if times.size:
             self._asking.take(times)
             gets[:, there], opens[:, there] = self._asking.owners.of_rows(times)
+        self._asking.sent(gets.sum(axis=1))
         dealt = [self._given(frame, index, got, own) for index, (got, own) in enumerate(zip(gets, opens, strict=True))]
         self._asking.owners.forget()
         return dealt

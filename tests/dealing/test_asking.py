@@ -223,7 +223,7 @@ def test_many_rows_are_told_as_parcels_and_cost_so_much_more() -> None:
 def test_costs_in_bursts_are_measured_by_their_mean() -> None:
     measured, rows, cpu_ns = Measured(), 0, 0
     for second in range(200):
-        list(measured.costs(float(second), {0: InstanceTold(rows, cpu_ns, 0, 0.0)}, {0: 4}))
+        list(measured.costs(float(second), {0: InstanceTold(rows, cpu_ns, 0, 0.0)}, lambda _: 4))
         rows += 300
         cpu_ns += 300 * (100_000 if second % 4 else 4_000_000)
     assert measured.row is not None
@@ -234,12 +234,12 @@ def test_costs_in_bursts_are_measured_by_their_mean() -> None:
 def test_an_instance_that_is_never_idle_costs_the_time_that_has_passed() -> None:
     measured = Measured()
     for second in range(20):  # 50 rows a second, by 2 ms of processor time each, while the oldest row waits for longer than that
-        list(measured.costs(float(second), {0: InstanceTold(50 * second, 100_000_000 * second, 9, 3.0)}, {0: 2}))
+        list(measured.costs(float(second), {0: InstanceTold(50 * second, 100_000_000 * second, 9, 3.0)}, lambda _: 2))
     assert measured.row is not None
     assert measured.row.cost_s(False, 2, 0.0) == pytest.approx(0.02, rel=0.01)
     idle = Measured()
     for second in range(20):
-        list(idle.costs(float(second), {0: InstanceTold(50 * second, 100_000_000 * second, 9, 0.1)}, {0: 2}))
+        list(idle.costs(float(second), {0: InstanceTold(50 * second, 100_000_000 * second, 9, 0.1)}, lambda _: 2))
     assert idle.row is not None
     assert idle.row.cost_s(False, 2, 0.0) == pytest.approx(0.002, rel=0.01)
 
@@ -247,8 +247,8 @@ def test_an_instance_that_is_never_idle_costs_the_time_that_has_passed() -> None
 def test_costs_of_instances_with_as_many_turns_each_are_those_of_turns_whatever_chance_says() -> None:
     measured, rng, rows, cpu_ns = Measured(), np.random.default_rng(3), 0, 0
     for second in range(100):
-        turns = 4 + second % 2
-        list(measured.costs(float(second), {0: InstanceTold(rows, cpu_ns, 0, 0.0)}, {0: turns}))
+        turns: dict[int, float] = {0: 4 + second % 2}
+        list(measured.costs(float(second), {0: InstanceTold(rows, cpu_ns, 0, 0.0)}, turns.__getitem__))
         rows += 300
         cpu_ns += 300 * int(rng.exponential(100_000))
     assert measured.row is not None
@@ -258,18 +258,18 @@ def test_costs_of_instances_with_as_many_turns_each_are_those_of_turns_whatever_
 def test_an_instance_that_was_made_again_is_measured_anew() -> None:
     measured = Measured()
     told = [(1_000, 10**9), (0, 0), (1_000, 10**7)]
-    found = [list(measured.costs(float(at), {0: InstanceTold(*one, 0, 0.0)}, {0: 1})) for at, one in enumerate(told)]
-    assert found == [[], [], [(0, 1e-5)]]
+    found = [list(measured.costs(float(at), {0: InstanceTold(*one, 0, 0.0)}, lambda _: 1)) for at, one in enumerate(told)]
+    assert found == [[], [], [(0, 1e-5, 1)]]
 
 
 def test_few_rows_between_two_reports_are_no_measurement() -> None:
     measured = Measured()
-    assert list(measured.costs(0.0, {0: InstanceTold(0, 0, 0, 0.0)}, {0: 1})) == []
-    assert list(measured.costs(1.0, {0: InstanceTold(20, 10**9, 0, 0.25)}, {0: 1})) == []
-    assert list(measured.costs(2.0, {0: InstanceTold(100, 10**9, 0, 0.25)}, {0: 1})) == [(0, 0.01)]
+    assert list(measured.costs(0.0, {0: InstanceTold(0, 0, 0, 0.0)}, lambda _: 1)) == []
+    assert list(measured.costs(1.0, {0: InstanceTold(20, 10**9, 0, 0.25)}, lambda _: 1)) == []
+    assert list(measured.costs(2.0, {0: InstanceTold(100, 10**9, 0, 0.25)}, lambda _: 1)) == [(0, 0.01, 1)]
     assert measured.row is None
     assert measured.peak_s == 0.25
-    list(measured.costs(100.0, {0: InstanceTold(40, 10**9, 0, 0.125)}, {0: 1}))
+    list(measured.costs(100.0, {0: InstanceTold(40, 10**9, 0, 0.125)}, lambda _: 1))
     assert measured.peak_s == 0.125
 
 
@@ -431,3 +431,66 @@ def test_answers_are_those_of_one_instance(name: str, number: int) -> None:
 def test_refusals(select: str, message: str) -> None:
     with pytest.raises(QueryError, match=message):
         plan_of(select)
+
+
+def of_known_cost() -> tuple[Asking, int]:
+    """Returns it after reports: a row costs 10 ms, and 1 ms for each turn open. Also returns the rows that each instance has taken."""
+    one, _ = asking([])
+    cpu_ns, rows = [0, 0, 0], 0
+    for second in range(1, 40):
+        rows += 100
+        for number, record in enumerate(one.records.of):
+            record.open = 2 + (second + 3 * number) % 7
+            cpu_ns[number] += 100 * (10 + record.open) * 1_000_000
+        one.sent(np.array([100, 100, 100]))
+        for record in one.records.of:
+            record.open = 1  # its turns are over before it reports
+        one.told(float(second), {number: InstanceTold(rows, spent, 0, 0.0) for number, spent in enumerate(cpu_ns)})
+    return one, rows
+
+
+def test_costs_are_those_of_the_turns_that_rows_had_not_of_those_at_the_report() -> None:
+    one, _ = of_known_cost()
+    row = one.measured.row
+    assert row is not None
+    assert row.cost_s(False, 2, 0.0) == pytest.approx(0.012, rel=0.1)
+    assert row.cost_s(False, 8, 0.0) == pytest.approx(0.018, rel=0.1)
+
+
+def test_rows_sent_since_a_report_wait_and_cost_as_much_as_their_turns() -> None:
+    one, rows = of_known_cost()
+    first, second, third = one.records.of
+    assert [record.backlog_s(0.0) for record in one.records.of] == [0.0] * 3
+    first.open, second.open = 8, 2
+    one.sent(np.array([10, 20, 0]))
+    assert first.backlog_s(0.0) == pytest.approx(0.18, rel=0.1)
+    assert second.backlog_s(0.0) == pytest.approx(0.24, rel=0.1)
+    assert third.backlog_s(0.0) == 0.0
+    one.sent(np.array([10, 0, 0]))
+    assert first.backlog_s(0.0) == pytest.approx(0.36, rel=0.1)
+    first.open = 1  # other turns are over, but their rows still wait
+    one.told(50.0, {0: InstanceTold(rows + 5, 10**12, 15, 0.1), 2: InstanceTold(rows, 10**12, 30, 0.1)})
+    assert first.backlog_s(0.0) == pytest.approx(15 * 0.018, rel=0.1)
+    assert third.backlog_s(0.0) == pytest.approx(30 * 0.011, rel=0.2), "rows that a former copy has sent"
+
+
+def test_a_splitter_notes_the_rows_that_each_instance_gets() -> None:
+    splitter = build(PARAMS)
+    assert isinstance(splitter, AskingSplitter)
+    splitter.process(0, frame([0, 12, None, 21]))
+    assert [sent.rows for sent in splitter._asking._sent] == [4, 3, 3]
+
+
+def test_turns_without_rows_do_not_count_in_the_predicted_peak() -> None:
+    """Ten rows come at once each second, in one of a hundred turns; a row costs 1 ms for each of the five turns that are open for it."""
+    one, _ = asking([0] * 200, turn_us=S // 100, within_us=4 * S)
+    figures, rows, cpu_ns = None, 0, 0
+    for second in range(200):
+        one.take(np.full(10, second * S))
+        one.sent(np.array([10, 0, 0]))
+        rows, cpu_ns = rows + 10, cpu_ns + 10 * one.records.of[0].open * 1_000_000
+        figures = one.told(float(second), {0: InstanceTold(rows, cpu_ns, 0, 0.0)})
+    assert figures is not None
+    assert one.records.of[0].open == 5
+    assert figures.peak_predicted_s is not None
+    assert 0.05 <= figures.peak_predicted_s < 0.3, "a batch takes 0.05 s; a hundred turns a second would make that 4 s"
