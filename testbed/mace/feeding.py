@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from sbon_testbed.kernel import wake_punctually
 AHEAD_S = 0.5
 """Time from the call to the first instant of the schedule."""
 CHUNK_BYTES = 1 << 16
+LOOK_S = 0.2
+"""Seconds between two looks whether all rows have been sent, or the run is interrupted."""
 
 
 class Answers(NamedTuple):
@@ -92,6 +94,10 @@ class Collector:
                 raise SbonError(f"{self._lines} of {answers} answers after {timeout_s:g} s")
             time.sleep(0.05)
 
+    def lines(self) -> list[tuple[float, bytes]]:
+        """Returns the answers as lines, each with its instant; call it after the sink has disconnected, or after `wait`."""
+        return lines_of(self._came)
+
     def answers(self) -> Answers:
         """Returns the answers; call it after the sink has disconnected, or after `wait`."""
         return parsed(self._came)
@@ -111,28 +117,52 @@ def collecting() -> Iterator[Collector]:
         collector.close()
 
 
+def lines_of(came: list[tuple[float, bytes]]) -> list[tuple[float, bytes]]:
+    """Returns the lines in pieces of a stream. A line has come when its end has; a line without an end is left out.
+
+    Examples
+    --------
+    >>> lines_of([(1.0, b"one\\ntw"), (2.0, b"o\\nthree")])
+    [(1.0, b'one'), (2.0, b'two')]
+    """
+    found: list[tuple[float, bytes]] = []
+    rest = b""
+    for instant_s, data in came:
+        *whole, rest = (rest + data).split(b"\n")
+        found += [(instant_s, line) for line in whole]
+    return found
+
+
 def parsed(came: list[tuple[float, bytes]]) -> Answers:
-    """Returns the answers in pieces of a stream of NDJSON lines. A line has come when its end has.
+    """Returns the answers in pieces of a stream of NDJSON lines.
 
     Examples
     --------
     >>> parsed([(1.0, b'{"visit": 3}\\n{"vis'), (2.0, b'it": 5}\\n')])
     Answers(visits=array([3, 5]), at_s=array([1., 2.]))
     """
-    visits, at_s, rest = list[int](), list[float](), b""
-    for instant_s, data in came:
-        *whole, rest = (rest + data).split(b"\n")
-        visits += [json.loads(line)["visit"] for line in whole]
-        at_s += [instant_s] * len(whole)
-    return Answers(np.array(visits, dtype=np.int64), np.array(at_s, dtype=np.float64))
+    lines = lines_of(came)
+    visits = np.array([json.loads(line)["visit"] for _, line in lines], dtype=np.int64)
+    return Answers(visits, np.array([at_s for at_s, _ in lines], dtype=np.float64))
 
 
 def feed(port: int, at_s: FloatArray, numbers: IntArray) -> Sent:
-    """Sends rows with these numbers to a source at their instants; all that are due go at once.
+    """Sends rows with these numbers to a source at their instants; as `feed_lines`."""
+
+    def lines(start_us: float) -> list[bytes]:
+        stamps = (start_us + at_s * 1e6).astype(np.int64).tolist()
+        return [b'{"ts":%d,"visit":%d}\n' % pair for pair in zip(stamps, numbers.tolist(), strict=True)]
+
+    return feed_lines(port, at_s, lines)
+
+
+def feed_lines(port: int, at_s: FloatArray, lines_from: Callable[[float], Sequence[bytes]]) -> Sent:
+    """Sends lines to a source at their instants; all that are due go at once.
 
     Parameters
     ----------
     at_s : (rows,), seconds since the start, increasing
+    lines_from : returns the lines, given the start in microseconds since 1970
     """
     sent_s = np.empty(len(at_s))
     found: list[float] = []
@@ -141,10 +171,9 @@ def feed(port: int, at_s: FloatArray, numbers: IntArray) -> Sent:
         wake_punctually()
         with connected(port) as line:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            start_s, wall_us = time.monotonic() + AHEAD_S, (time.time() + AHEAD_S) * 1e6
+            start_s, start_us = time.monotonic() + AHEAD_S, (time.time() + AHEAD_S) * 1e6
             found.append(start_s)
-            stamps = (wall_us + at_s * 1e6).astype(np.int64).tolist()
-            lines = [b'{"ts":%d,"visit":%d}\n' % pair for pair in zip(stamps, numbers.tolist(), strict=True)]
+            lines = lines_from(start_us)
             done = 0
             while done < len(lines):
                 pause_s = start_s + float(at_s[done]) - time.monotonic()
@@ -156,9 +185,10 @@ def feed(port: int, at_s: FloatArray, numbers: IntArray) -> Sent:
                 sent_s[done:due] = time.monotonic() - start_s
                 done = due
 
-    thread = threading.Thread(target=send)
+    thread = threading.Thread(target=send, daemon=True)  # it must not outlive a run that is interrupted
     thread.start()
-    thread.join()
+    while thread.is_alive():  # polars restarts system calls after Ctrl-C, so a wait without end would not see it
+        thread.join(LOOK_S)
     if not found:
         raise SbonError(f"nothing could be sent to port {port}")
     return Sent(found[0], sent_s - at_s)
