@@ -28,23 +28,29 @@ def dealers(story: Story) -> dict[str, MakeDealer]:
 
 
 def evaluate_bounds(
-    name: str, seeds: Sequence[int], seeds_of_future: int, report: Report, duration_s: float | None = None
+    name: str, seeds: Sequence[int], seeds_of_future: int, report: Report, duration_s: float | None = None, bounds_s: Sequence[float] = ()
 ) -> dict[str, Any]:
-    """Returns the figures of a story for each bound and dealer, over all seeds and by seed."""
+    """Returns the figures of a story for each bound and dealer, over all seeds and by seed.
+
+    Parameters
+    ----------
+    bounds_s : bounds; empty: those of the story
+    """
     story = STORIES[name]
-    found: dict[str, dict[str, list[Outcome]]] = {f"{bound:g}": {} for bound in story.bounds_s}
+    bounds_s = bounds_s or story.bounds_s
+    found: dict[str, dict[str, list[Outcome]]] = {f"{bound:g}": {} for bound in bounds_s}
     base: list[int] = []
     for number, seed in enumerate(seeds):
         report(name, number, len(seeds))
         trace = story.make(np.random.default_rng(seed), duration_s or story.duration_s)
-        for bound_s in story.bounds_s:
+        for bound_s in bounds_s:
             setting = story.operator.setting(bound_s, trace.scope_s)
             of_bound = found[f"{bound_s:g}"]
             for title, make in dealers(story).items():
                 of_bound.setdefault(title, []).append(replay(trace, setting, story.operator.law, make, clock=time.process_time))
             if number < seeds_of_future:
                 of_bound.setdefault("known-future", []).append(known_future(trace, story.operator, bound_s, INSTANCES))
-        base.append(found[f"{story.bounds_s[0]:g}"]["round-robin"][-1].rows_sent)
+        base.append(found[f"{bounds_s[0]:g}"]["round-robin"][-1].rows_sent)
     report(name, len(seeds), len(seeds))
     return {
         "bounds": {

@@ -1,6 +1,7 @@
 """`sbon testbed cep`: runs and prints the evaluation of windows dealt to instances under a latency bound."""
 
 import os
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 
 from sbon.cli.output import print_note, print_table
 from sbon.cli.tables import Column
+from sbon.errors import UsageError
 from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.progress import Progress
 
@@ -35,8 +37,21 @@ def cep_command(
         int, typer.Option(metavar="N", min=0, help="Number of streams that a dealer that knows the future deals as well.")
     ] = 1,
     seconds: Annotated[
-        float | None, typer.Option(metavar="S", min=60.0, help="Length of the streams under bounds. [5 h of traffic, 150 min of faces]")
+        float | None,
+        typer.Option(
+            metavar="S", min=60.0, help="Length of the streams under bounds. [5 h of traffic, 150 min of faces; 6000 s with --engine]"
+        ),
     ] = None,
+    bound: Annotated[
+        list[float] | None, typer.Option(metavar="S", min=0.01, help="Only this latency bound, for stories with bounds; may be repeated.")
+    ] = None,
+    engine: Annotated[
+        bool,
+        typer.Option(
+            "--engine",
+            help="Run traffic and faces on a real agent, 20 times as fast, and in virtual time beside it; one stream, of --seed.",
+        ),
+    ] = False,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -47,17 +62,22 @@ def cep_command(
       sbon testbed cep --story faces
       sbon testbed cep --story traffic --seeds 8 --json traffic.json
       sbon testbed cep --story peaks --story gains --story prediction --story scaling
+      sbon testbed cep --engine --story faces --bound 30
+      sbon testbed cep --engine --seconds 1200 --json engine.json
     """
     from sbon_testbed.cep import bounds, single
     from sbon_testbed.cep.stories import STORIES
 
     progress = Progress(wanted=not quiet)
+    if engine:
+        _engine(story or [Part.TRAFFIC, Part.FACES], seed, seconds, bound or (), json, progress)
+        return
     wanted = story or list(Part)
     all_seeds = list(range(seed, seed + seeds))
     result: dict[str, Any] = {"seeds": all_seeds, "cores": os.cpu_count()}
     for part in wanted:
         if part in STORIES:
-            result[part.value] = bounds.evaluate_bounds(part.value, all_seeds, future, progress, seconds)
+            result[part.value] = bounds.evaluate_bounds(part.value, all_seeds, future, progress, seconds, bound or ())
         elif part is Part.PEAKS:
             result[part.value] = single.evaluate_peaks(all_seeds, progress)
         elif part is Part.REACTIVE:
@@ -73,6 +93,23 @@ def cep_command(
     if json != "-":
         for part in wanted:
             show(part.value, result[part.value])
+
+
+def _engine(
+    wanted: Sequence[Part], seed: int, seconds: float | None, bounds_s: Sequence[float], json: str | None, progress: Progress
+) -> None:
+    """Runs stories on a real agent, prints their figures, and writes them."""
+    from sbon_testbed.cep.engine import ENGINE_STORIES, evaluate_engine
+
+    others = [part.value for part in wanted if part not in ENGINE_STORIES]
+    if others:
+        raise UsageError(f"--story {others[0]} does not run on agents, expected {' or '.join(ENGINE_STORIES)} with --engine")
+    found = {part.value: evaluate_engine(part.value, seed, progress, seconds, bounds_s) for part in dict.fromkeys(wanted)}
+    if json is not None:
+        write_json(json, {"cores": os.cpu_count(), "engine": found})
+    if json != "-":
+        for name, figures in found.items():
+            show_engine(name, figures)
 
 
 def show(name: str, found: dict[str, Any]) -> None:
@@ -136,3 +173,22 @@ def show_bounds(name: str, found: dict[str, dict[str, dict[str, float]]]) -> Non
     ]
     titles = ("sent", "saved", "worst peak s", "over ppm", "decision us")
     print_table((Column("bound s"), Column("dealer"), *(Column(title, right=True) for title in titles)), rows)
+
+
+def show_engine(name: str, found: dict[str, Any]) -> None:
+    """Prints the results of a story on a real agent, beside virtual time, as a table."""
+    waits = f"{found['instances']} instances, whose recogniser waits instead of computing"
+    print_note(f"{name} on an agent, {found['speed']} times as fast: {found['rows']:,} rows, {waits}")
+    print_note("in the paper's seconds; dealers with a name are in virtual time")
+    rows = []
+    for bound, ran in found["bounds"].items():
+        predicted = ran["predicted_peak_s"]
+        rows.append([bound, "on the agent", *_dealt(ran), "-" if predicted is None else f"{predicted:.2f}", f"{ran['load_after']:.1f}"])
+        rows += [[bound, dealer, *_dealt(row), "-", "-"] for dealer, row in ran["virtual"].items()]
+    titles = ("sent", "saved", "peak s", "late", "predicted s", "load")
+    print_table((Column("bound s"), Column("dealer"), *(Column(title, right=True) for title in titles)), rows)
+
+
+def _dealt(row: dict[str, float]) -> list[str]:
+    """Returns the rows sent, the share saved, the peak and the share over the bound as texts."""
+    return [f"{row['events_sent']:,.0f}", f"{0 - row['saved']:.1%}", f"{row['peak_s']:.2f}", f"{row['over_bound']:.2%}"]

@@ -195,6 +195,7 @@ RESTED = {"idle": LARGE, "slow": LARGE, "formation": LARGE, "half_restarted": LA
 STICK = {"p10": 123.45, "p25": 123.45, "p50": 123.45, "p75": 123.45, "p90": 123.45, "below_1": 1.0}
 STICK_TITLES = ["p10", "p25", "p50", "p75", "p90", "below 1"]
 DEALT = {"events_sent": 98_765_432.1, "saved": -0.1234, "peak_s": 98.765, "over_bound": 0.98765, "decision_us": 98_765.4}
+DEALT_ON_AGENT = {**DEALT, "predicted_peak_s": 98_765.4, "load_after": 98.7, "virtual": {"round-robin": DEALT, "one-copy": DEALT}}
 ORDERS = {"select first": 98.765, "select second": 98.765, "select last": 98.765}
 QUERY_MEASURED = {
     **{"measured_s": 98.7654, "predicted_s": 98.7654, "upper_s": 98.7654},
@@ -366,6 +367,11 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         partial(cep.show_bounds, "traffic-steps"),
         {"0.25": {"known-future": DEALT}},
         [["bound s", "dealer", "sent", "saved", "worst peak s", "over ppm", "decision us"]],
+    ),
+    "cep engine": (
+        partial(cep.show_engine, "faces"),
+        {"rows": 98_765_432, "instances": 8, "speed": 20, "bounds": {"0.25": DEALT_ON_AGENT}},
+        [["bound s", "dealer", "sent", "saved", "peak s", "late", "predicted s", "load"]],
     ),
     "deadlines model": (
         partial(deadlines.show_model, summary=LARGE),
