@@ -17,7 +17,7 @@ from sbon.ports import Disk
 from sbon.query.params.kinds import Params
 from sbon.query.params.ordered import DeduplicateParams
 from sbon.query.params.rowwise import FunctionParams
-from sbon.query.params.windowed import WindowParams
+from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.state.room import StateRoom
 from sbon.types import OperatorId
 
@@ -85,8 +85,13 @@ class StateBudget:
 
     def arriving_bytes(self, params: Params) -> int:
         """Returns the largest state that an arriving operator may have: the free memory, plus the free disk if its state may go there."""
-        by_key = (isinstance(params, FunctionParams) and params.partition) or (isinstance(params, WindowParams) and params.keys)
-        goes_to_disk = by_key or isinstance(params, DeduplicateParams)
+        match params:
+            case FunctionParams():
+                goes_to_disk = bool(params.partition)
+            case WindowParams() | SessionParams():
+                goes_to_disk = bool(params.keys)
+            case _:
+                goes_to_disk = isinstance(params, DeduplicateParams)
         return self.room_bytes + (self.room.left_bytes if self.room is not None and goes_to_disk else 0)
 
     @property

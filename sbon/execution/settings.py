@@ -40,14 +40,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     they take more, the operator with the largest state fails, and the others go on. Above four fifths of it the agent takes no further
     operator with state. More: larger windows. Less: more room for other programs, and for what operators need while a window closes."""
     state_memory_max: int = 0
-    """Memory, in bytes, for the states of one function with keys, the keys of one deduplication, or the groups of one tumbling or hopping
-    window, where they may go to disk (`state_disk_max`). Beyond that the least used ones go to disk. 0: a quarter of `memory_max`.
-    Operators here whose states may go to disk take together four fifths of `memory_max` at most, in equal shares. Less: more room for
-    others, more keys are read from disk. It must hold a state for each row of a batch of `quantum_rows`."""
+    """Memory, in bytes, for the states of one function with keys, the keys of one deduplication, or the groups of one window or of the
+    sessions of one operator, where they may go to disk (`state_disk_max`). Beyond that the least used ones go to disk. 0: a quarter of
+    `memory_max`. Operators here whose states may go to disk take together four fifths of `memory_max` at most, in equal shares. Less: more
+    room for others, more keys are read from disk. It must hold a state for each row of a batch of `quantum_rows`."""
     state_disk_max: int = 0
-    """Disk, in bytes, that the states of functions with keys, deduplications and windows with keys may take, all together; 0: none, all are
-    in memory. Allow for three times the states, since they are merged. If it is full, sources wait. The files lie unencrypted in the data
-    directory, for its owner's eyes only, and do not outlive the agent."""
+    """Disk, in bytes, that the states of functions with keys, deduplications, and windows and sessions with keys may take, all together; 0:
+    none, all are in memory. Allow for three times the states, since they are merged. If it is full, sources wait. The files lie unencrypted
+    in the data directory, for its owner's eyes only, and do not outlive the agent."""
     lost_input_s: float = 30.0
     """Time that the answers of a query wait for a source whose node has failed. Longer: longer partitions lose nothing. Shorter: the
     answers of all other sources go on sooner after a crash. Rows that come back later are late, and counted."""

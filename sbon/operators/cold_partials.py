@@ -7,7 +7,7 @@ Runs of similar size are merged piece by piece meanwhile, so that there are few.
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -21,17 +21,16 @@ from sbon.state.room import StateRoom, check_batch, to_merge
 from sbon.state.sorted_runs import Key, SortedRows, SortedRun, SortedWriting, Source, below, edges
 from sbon.watermarks import WATERMARK_MIN
 
-HELD_SHARE = 0.5
-"""Share of the memory for partials; the rest is for copies of ranges, for rows read from disk, and for freed memory that the process
-keeps."""
+HELD_SHARE = 0.42
+"""Share of the memory for partials, unless the operator needs more for copies."""
 FOLD_SHARE = 0.8
 """Partials that take more than this part of their share are not folded, which would copy them, but wait to go to disk."""
 FRAMES_MAX = 64
 """Most frames added to a table between two folds."""
 PENDING_SHARE = 8
 """Rows that wait to be aggregated take at most 1/8 of the memory."""
-RANGE_SHARE = 32
-"""Rows that are merged at once take about 1/32 of the memory; several copies of them are made."""
+RANGE_SHARE = 48
+"""Rows that are merged at once take about 1/48 of the memory; several copies of them are made."""
 RANGE_ROWS_MIN, RANGE_ROWS_MAX = 1024, 65_536
 """Least and most of these rows, whatever the memory."""
 MERGE_SHARE = 8
@@ -53,10 +52,12 @@ class ColdPartials:
     ----------
     by : columns of a group: pane, then keys
     room : memory and disk
+    held_share : share of the memory for partials; the rest is for copies of ranges, for rows read from disk, and for freed memory that the
+        process keeps
     """
 
-    def __init__(self, by: Sequence[str], room: StateRoom) -> None:
-        self._by, self._room = list(by), room
+    def __init__(self, by: Sequence[str], room: StateRoom, held_share: float = HELD_SHARE) -> None:
+        self._by, self._room, self._held_share = list(by), room, held_share
         self._runs: list[SortedRun] = []
         """The newest first."""
         self._merging: list[SortedRun] = []
@@ -64,17 +65,18 @@ class ColdPartials:
         self._due_rows = 0
         self._folded_rows = self._folded_frames = 0
         """Rows and frames in memory after the last fold."""
-        self._alive_from = WATERMARK_MIN
+        self.alive_from = WATERMARK_MIN
+        """First pane that counts; earlier ones may still be on disk."""
         self._is_full = False
         """True after the disk took no more; then only `make_room` tries again."""
         room.users.add(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "ColdPartials":
-        forked = ColdPartials.__new__(ColdPartials)
-        forked._by, forked._room, forked._runs = self._by, self._room, list(self._runs)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        forked = type(self).__new__(type(self))
+        forked._by, forked._room, forked._runs, forked._held_share = self._by, self._room, list(self._runs), self._held_share
         forked._merging, forked._merge, forked._due_rows = [], None, 0
         forked._folded_rows, forked._folded_frames = self._folded_rows, self._folded_frames
-        forked._alive_from, forked._is_full = self._alive_from, False
+        forked.alive_from, forked._is_full = self.alive_from, False
         return forked
 
     def check_batch(self, columns: int) -> None:
@@ -117,7 +119,7 @@ class ColdPartials:
     @property
     def _held_bytes_max(self) -> float:
         memory = self._room.memory_bytes
-        return max(HELD_SHARE * memory - sum(run.memory_bytes for run in self._runs), memory / 10)
+        return max(self._held_share * memory - sum(run.memory_bytes for run in self._runs), memory / 10)
 
     def make_room(self, tables: Tables, passed: int) -> None:
         """Moves partials to disk at once if they take more than their share, before the operator takes further rows.
@@ -252,8 +254,7 @@ class ColdPartials:
         writing = SortedWriting(self._room, self._by)
         for rows, part in self._in_order(runs, tables):
             for name, frame in part.items():
-                alive = physical(frame[self._by[0]]) >= self._alive_from
-                writing.add(name, rows_where(frame, alive))
+                writing.add(name, _alive(frame, self._by[0], self.alive_from))
             yield max(1, rows)
         yield writing.finished()
 
@@ -270,7 +271,8 @@ class ColdPartials:
             Partials on disk cannot be read.
         """
         for _, part in self._in_order(self.sources(tables), tables):
-            yield from part.items()
+            for name, rows in part.items():
+                yield name, _alive(rows, self._by[0], self.alive_from)
 
     def _in_order(self, sources: Sequence[Source], tables: Tables) -> Iterator[tuple[int, Part]]:
         """Yields ranges of all groups, merged: the number of rows read, and the rows by table."""
@@ -334,7 +336,7 @@ class ColdPartials:
 
     def forget(self, alive_from: int) -> None:
         """Forgets panes before `alive_from`; some rows stay on disk for a while."""
-        self._alive_from = alive_from
+        self.alive_from = alive_from
         self._runs = [run for run in self._runs if int(run.counts[0][-1]) >= alive_from]
         if self._merge is not None and not any(run in self._runs for run in self._merging):
             self._merge, self._merging = None, []
@@ -343,6 +345,10 @@ class ColdPartials:
         """Returns the number of rows of all tables to merge at once."""
         row_bytes = max(40.0, _bytes(tables) / max(1, sum(table.rows for table in tables.values())))
         return min(RANGE_ROWS_MAX, max(RANGE_ROWS_MIN, int(self._room.memory_bytes / RANGE_SHARE / row_bytes)))
+
+
+def _alive(rows: pl.DataFrame, pane: str, first: int) -> pl.DataFrame:
+    return rows_where(rows, physical(rows[pane]) >= first)
 
 
 def _in_memory(tables: Tables, by: Sequence[str]) -> Source:

@@ -102,6 +102,7 @@ class Groups:
     keys : one row per non-empty group, in the order of their slots, with the grouping columns
     counts : (size,)
         Number of rows in each slot.
+    known : columns of the main table that need not be computed, by name: a value per row of `keys`
     """
 
     def __init__(self, ids: IntArray, size: int, keys: pl.DataFrame) -> None:
@@ -109,6 +110,7 @@ class Groups:
         self.size = size
         self.keys = keys
         self.counts: IntArray = np.bincount(ids, minlength=size)
+        self.known: dict[str, pl.Series] = {}
         there = np.flatnonzero(self.counts)
         self._present = None if there.size == size else there
 

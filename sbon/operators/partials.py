@@ -150,7 +150,9 @@ class MainTable(Table):
         columns = [measures.counted(groups).alias("n")]
         for name, (kind, operand, by) in self._measures.items():
             values = rows[operand]
-            if kind == "count":
+            if name in groups.known:
+                columns.append(groups.known[name].alias(name))
+            elif kind == "count":
                 columns.append(measures.count_of(groups, values).alias(name))
             else:
                 columns += self._measured(groups, kind, name, values, rows[by])
@@ -165,7 +167,9 @@ class MainTable(Table):
         columns = [measures.total_of(groups, partials["n"]).alias("n")]
         for name, (kind, _, _) in self._measures.items():
             values = partials[name]
-            if kind == "count":
+            if name in groups.known:
+                columns.append(groups.known[name].alias(name))
+            elif kind == "count":
                 columns.append(measures.total_of(groups, values).alias(name))
             else:
                 times = partials[f"{name}:at"] if kind in ("first", "last") else values

@@ -59,7 +59,7 @@ def build(params: Params, extensions: Extensions = NOTHING, room: StateRoom | No
         case WindowParams():
             return Window(params, room)
         case SessionParams():
-            return Session(params)
+            return Session(params, room)
         case TopParams():
             return Top(params)
         case OverParams():

@@ -54,7 +54,7 @@ class Window(Windowed):
         if self._aggregates is None or before == after or not self._partials + (self._cold.rows if self._cold else 0):
             return ()
         first, end = before // self._pane_us, -(-after // self._pane_us)
-        if self._cold and self._cold.rows:
+        if self._cold and (self._cold.rows or self._partials > self._cold.range_rows(self._aggregates.tables)):
             return self._close_from_disk(self._cold, self._aggregates, first, end)
         slide, size = self._in_panes
         for table in self._aggregates.tables.values():

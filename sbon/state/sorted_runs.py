@@ -6,7 +6,7 @@ in memory, so that a read touches only the frames of its range. The order is tha
 
 import weakref
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +51,15 @@ class Source(Protocol):
             The rows cannot be read, or are damaged.
         """
 
+    def one_by_one(self, table: str, low: Key, high: Key | None) -> Iterator[pl.DataFrame]:
+        """Yields the rows of `between`, a frame at a time.
+
+        Raises
+        ------
+        StateError
+            The rows cannot be read, or are damaged.
+        """
+
 
 class SortedRows:
     """Sorted rows in memory.
@@ -86,6 +95,11 @@ class SortedRows:
             if end > begin:
                 found.append(frame.slice(begin, end - begin))
         return found
+
+    def one_by_one(self, table: str, low: Key, high: Key | None) -> Iterator[pl.DataFrame]:
+        """Yields the rows of a range, some thousand at a time."""
+        for rows in self.between(table, low, high):
+            yield from rows.iter_slices(FRAME_ROWS)
 
 
 class SortedRun:
@@ -126,15 +140,27 @@ class SortedRun:
         StateError
             The file cannot be read, or is damaged.
         """
+        return list(self.one_by_one(table, low, high))
+
+    def one_by_one(self, table: str, low: Key, high: Key | None) -> Iterator[pl.DataFrame]:
+        """Yields the rows of a range, a frame at a time.
+
+        Raises
+        ------
+        StateError
+            The file cannot be read, or is damaged.
+        """
         firsts = self._firsts[table]
         begin = max(0, below(firsts, self._by, low) - 1)  # rows from `low` on may begin within the frame before
         end = firsts.height if high is None else below(firsts, self._by, high)
-        frames = [self._frame(place) for place in self._places[table][begin:end]]
-        if frames and high is not None:
-            frames[-1] = frames[-1].slice(0, below(frames[-1], self._by, high))
-        if frames:
-            frames[0] = frames[0].slice(below(frames[0], self._by, low))
-        return [frame for frame in frames if frame.height]
+        for at, place in enumerate(self._places[table][begin:end], begin):
+            frame = self._frame(place)
+            if high is not None and at == end - 1:
+                frame = frame.slice(0, below(frame, self._by, high))
+            if at == begin:
+                frame = frame.slice(below(frame, self._by, low))
+            if frame.height:
+                yield frame
 
     def _frame(self, place: tuple[int, int]) -> pl.DataFrame:
         offset, size_bytes = place
@@ -237,6 +263,23 @@ def edges(sources: Sequence[Source], tables: Sequence[str], by: Sequence[str], r
 def counted(sources: Sequence[Source]) -> Counts:
     """Returns the values of the first column of all sources, in order, and the number of rows of each."""
     return _together([source.counts for source in sources])
+
+
+def stretches(values: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], rows: int) -> Iterator[tuple[int, int]]:
+    """Yields the first and last values of stretches with at most `rows` rows each, or with one value.
+
+    Parameters
+    ----------
+    values : in order, at least one
+    counts : number of rows of each value
+    """
+    low, together = 0, 0
+    for at, count in enumerate(counts.tolist()):
+        if at > low and together + count > rows:
+            yield int(values[low]), int(values[at - 1])
+            low, together = at, 0
+        together += count
+    yield int(values[low]), int(values[-1])
 
 
 def _counted(column: pl.Series) -> Counts:

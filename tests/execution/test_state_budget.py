@@ -11,12 +11,33 @@ import pytest
 
 from sbon.operators.registry import build
 from sbon.operators.sizes import held_bytes
-from sbon.query.params.ordered import TopParams
+from sbon.query.expression import Column
+from sbon.query.params.kinds import Params
+from sbon.query.params.ordered import DeduplicateParams, TopParams
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.state.room import StateRoom
 from sbon.state_budget import StateBudget
 from sbon_agent.memory import usable_bytes
 from sbon_testbed.bench.operators import WORKLOADS, _batches, _ports
+from sbon_testbed.simulator.disk import VirtualDisk
 
 MB = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("params", "may_go_to_disk"),
+    [
+        (WindowParams("t", 10, 10, (("k", Column("k")),), ()), True),
+        (WindowParams("t", 10, 10, (), ()), False),
+        (SessionParams("t", 10, (("k", Column("k")),), ()), True),
+        (SessionParams("t", 10, (), ()), False),
+        (DeduplicateParams("t", ("k",), (), (), 10, session=False), True),
+    ],
+)
+def test_a_state_that_may_go_to_disk_may_arrive_though_it_is_larger_than_memory(params: Params, may_go_to_disk: bool):
+    budget = StateBudget(100 * MB, StateRoom(VirtualDisk(), MB, 80 * MB, 500 * MB))
+    budget.measured("a", 40 * MB)
+    assert budget.arriving_bytes(params) == (560 * MB if may_go_to_disk else 60 * MB)
 
 
 def test_the_largest_state_ends_when_all_together_exceed_the_limit():

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Iterator
 from itertools import count, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -17,6 +17,7 @@ from sbon.errors import RemoteProtocolError, StateError, StateFullError
 from sbon.operators import cold_partials
 from sbon.operators.sizes import held_bytes
 from sbon.operators.window import Window
+from sbon.operators.windowed import Windowed
 from sbon.query.expression import Column
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.windowed import WindowParams
@@ -40,6 +41,7 @@ LITTLE = 12_000
 """Memory in bytes, enough for some twenty groups with all aggregates."""
 EVENTS = st.lists(st.sampled_from(["rows", "rows", "rows", "pass", "pass far", "fork", "move", "copy", "full", "free"]), max_size=20)
 ROOMS = count()
+Kind = TypeVar("Kind", bound=Windowed)
 KEYS = {"text": (("k", K),), "text and float": (("k", K), ("f", F)), "whole": (("i", I),)}
 
 
@@ -64,7 +66,7 @@ def drawn(now: int, many: int, draw: np.random.Generator) -> pl.DataFrame:
     return frame(list(zip((now + draw.integers(-40, 60, many)).tolist(), keys, floats, numbers, strict=True)), "tkfi")
 
 
-def moved(operator: Window, to: Window, rng: random.Random) -> Window:
+def moved(operator: Kind, to: Kind, rng: random.Random) -> Kind:
     """Moves the operator's state to `to` in randomly cut pieces; returns `to`."""
     head, pieces = operator.pieces()
     take = to.adopting(head)
@@ -223,6 +225,19 @@ def test_half_of_the_groups_leave_if_all_are_frequent() -> None:
     assert held["n"].min() >= 12  # type: ignore[operator]
     assert cold.rows == 120 - held.height
     assert rows_of(operator.advance(WATERMARK_END)) == rows_of(whole.advance(WATERMARK_END))
+
+
+def test_hopping_windows_close_by_ranges_of_keys_while_all_is_in_memory() -> None:
+    """A copy of all partials for each window would exceed the budget."""
+    shape = (400, 100)
+    operator, whole = (Window(WindowParams("t", *shape, (("k", K),), FEW), room) for room in (room_of(VirtualDisk(), 10**7), None))
+    for number in range(10):
+        rows = frame([(number * 10, f"key {one}", 1.0, 1) for one in range(100 * number, 100 * number + 100)], "tkfi")
+        for one in (operator, whole):
+            one.process(0, rows)
+    steps = list(operator.advance_in_steps(WATERMARK_END))
+    assert max(sum(one.height for one in frames) for frames in steps) < 600
+    assert rows_of([one for frames in steps for one in frames]) == rows_of(whole.advance(WATERMARK_END))
 
 
 def test_copies_between_the_steps_of_a_fold_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:

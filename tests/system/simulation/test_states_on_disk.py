@@ -31,6 +31,11 @@ COUNTED = SOURCE + (
     "SELECT window_start, sensor, COUNT(*) AS n, AVG(sensor) AS mean FROM HOP(readings, ts, INTERVAL '2 s', INTERVAL '4 s') "
     "GROUP BY window_start, window_end, sensor;"
 )
+SESSIONS = SOURCE + (
+    "SELECT window_start, window_end, sensor, COUNT(*) AS n, AVG(sensor) AS mean FROM SESSION(readings, ts, INTERVAL '2 s') "
+    "GROUP BY window_start, window_end, sensor;"
+)
+STATEMENTS = {"first of windows": FIRST_ROWS, "first after pauses": PAUSED, "aggregates": COUNTED, "sessions": SESSIONS}
 
 
 @pytest.fixture
@@ -93,7 +98,7 @@ def test_answers_are_those_of_unlimited_memory(numbers: list[int], example: Exte
     assert moved > len(numbers)
 
 
-@pytest.mark.parametrize("statement", [FIRST_ROWS, PAUSED, COUNTED], ids=["first of windows", "first after pauses", "aggregates"])
+@pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
 @pytest.mark.parametrize("numbers", seeds([[0]], [[1, 2]]))
 def test_windows_answer_as_with_unlimited_memory(numbers: list[int], statement: str, example: Extensions):
     whole, _, none = run(world_of(1, 1, example), 1, statement, moves=False)
@@ -105,6 +110,25 @@ def test_windows_answer_as_with_unlimited_memory(numbers: list[int], statement: 
         assert most > 2
         moved += moves
     assert moved > len(numbers)
+
+
+def test_sessions_dealt_by_key_answer_as_one_operator_with_unlimited_memory(example: Extensions, tmp_path: Path):
+    found: list[list[str]] = []
+    for number, (nodes, options, engine) in enumerate([(1, "", {}), (3, ", instances = 2", LITTLE)]):
+        world, path = world_of(nodes, number, example, **engine), tmp_path / f"{number}.csv"
+        sink = f" WITH (connector = 'file', path = '{path}', node = '{world.nodes[0]}'{options});"
+        made, asked = SESSIONS.format(world.nodes[-1]).rsplit("SELECT", 1)
+        world.submit(f"{made}CREATE SINK k AS SELECT{asked[:-1]}{sink}")
+        most, instances = 0, 0
+        while world.ask(0, "queries")[0]["state"] != "finished" and world.now < 300:
+            world.run(0.5)
+            most = max(most, *(len(files(world, node)) for node in range(nodes)))
+            sessions = [row for node in range(nodes) for row in world.ask(node, "operators") if row["kind"] == "session"]
+            instances = max(instances, len(sessions))
+        assert (most > 2, instances) == (bool(engine), 1 + number)
+        found.append(sorted(path.read_text().splitlines()))
+    assert len(found[0]) > 1_000
+    assert found[1] == found[0]
 
 
 def test_full_disk_holds_first_rows_up_and_nothing_is_lost_or_doubled(example: Extensions):
@@ -120,6 +144,26 @@ def test_full_disk_holds_first_rows_up_and_nothing_is_lost_or_doubled(example: E
     told = function_of(world, "deduplicate")
     assert (told["state"], told["reason"]) == ("stalled", "states cannot be written to disk: No space left on device")
     assert len(tail.rows) < given + 300
+    assert not tail.finished
+    disk.capacity_bytes = float("inf")
+    world.run_until(lambda: tail.finished, 120, "the query goes on")
+    assert sorted(map(str, tail.rows)) == whole
+    world.ask(0, "drop", query=tail.query)
+    world.run(5)
+    assert files(world, 0) == []
+
+
+def test_full_disk_holds_sessions_up_and_nothing_is_lost_or_doubled(example: Extensions):
+    whole, _, _ = run(world_of(1, 1, example), 1, SESSIONS, moves=False)
+    world = world_of(1, 1, example, **LITTLE)
+    tail = world.tail(world.submit(SESSIONS.format(world.nodes[0])))
+    world.run_until(lambda: files(world, 0), 60, "fragments go to disk")
+    disk = world.world.machines[0].disk
+    disk.capacity_bytes = disk.used_bytes + 3_000
+    world.run_until(lambda: function_of(world, "session")["state"] == "stalled", 60, "the disk is full")
+    world.run(20)
+    told = function_of(world, "session")
+    assert (told["state"], told["reason"]) == ("stalled", "states cannot be written to disk: No space left on device")
     assert not tail.finished
     disk.capacity_bytes = float("inf")
     world.run_until(lambda: tail.finished, 120, "the query goes on")
