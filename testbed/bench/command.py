@@ -311,7 +311,10 @@ def disk(
     batch: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="Rows of a batch.")] = 16_384,
     key: Annotated[str, typer.Option(metavar="int|text", help="Type of the keys; texts have 13 characters.")] = "int",
     operator: Annotated[
-        list[str] | None, typer.Option(metavar="tumbling|hopping|deduplication", help="Only these operators.", show_default=False)
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only these operators: tumbling, hopping, sessions, short sessions, deduplication.", show_default=False
+        ),
     ] = None,
     budget: Annotated[
         list[float] | None, typer.Option(metavar="MB", help="Memory for the state; may be repeated. Default: 80 and 200 MB.")
@@ -319,7 +322,7 @@ def disk(
     folder: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for the files; a temporary folder by default.")] = "",
     json: Json = False,
 ) -> None:
-    """Show how many rows a second windows and deduplication process with most of their state on disk, and the memory that they take."""
+    """Show how many rows a second windows, sessions and deduplication process with most of their state on disk, and their memory."""
     import os
 
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it

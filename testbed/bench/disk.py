@@ -1,10 +1,10 @@
 """`sbon bench disk`: how many rows a second an operator processes when most of its state is on disk, and how much memory the process takes.
 
 First each key comes once, in random order; then come rows whose keys follow Zipf's law with exponent 1; then the stream ends. Rows are one
-microsecond apart. The operators are a tumbling window over all rows and hopping windows of half of the rows, which move by an eighth, both
-with a count, a sum and a maximum by key, and a deduplication. Each run has its own process. Rates are by the processor time of all its
-threads; memory is the growth since before the first row, at its highest after any batch or step. Files are in the page cache, so the time
-of disk reads and writes is not included.
+microsecond apart. The operators are a tumbling window over all rows, hopping windows of half of the rows, which move by an eighth, sessions
+with a gap of all rows, and of a fifth of the rows (`short sessions`), all with a count, a sum and a maximum by key, and a deduplication.
+Each run has its own process. Rates are by the processor time of all its threads; memory is the growth since before the first row, at its
+highest after any batch or step. Files are in the page cache, so the time of disk reads and writes is not included.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,14 +25,14 @@ from sbon.query.expression import Column
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.kinds import Params
 from sbon.query.params.ordered import DeduplicateParams
-from sbon.query.params.windowed import WindowParams
+from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.state.room import StateRoom
 from sbon.watermarks import WATERMARK_END
 from sbon_agent.disk import FolderDisk
 from sbon_testbed.bench.state import give_back, key_column, memory_mb
 from sbon_testbed.leftovers import run_directory
 
-OPERATORS = ("tumbling", "hopping", "deduplication")
+OPERATORS = ("tumbling", "hopping", "sessions", "short sessions", "deduplication")
 AIM_ROWS_PER_S = 500_000.0
 AIM_OF_BUDGET = 1.1
 
@@ -96,6 +96,8 @@ def show(result: dict[str, Any]) -> None:
 def _params(operator: str, rows: int) -> Params:
     if operator == "deduplication":
         return DeduplicateParams("time", ("key",), (), (), rows, session=False)
+    if operator.endswith("sessions"):
+        return SessionParams("time", rows if operator == "sessions" else rows // 5, _KEYS, _COUNT_SUM_MAX)
     size, slide = (rows, rows) if operator == "tumbling" else (rows // 2, rows // 8)
     return WindowParams("time", size, slide, _KEYS, _COUNT_SUM_MAX)
 
