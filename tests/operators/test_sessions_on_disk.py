@@ -19,10 +19,10 @@ from sbon.state import sorted_runs
 from sbon.watermarks import WATERMARK_END
 from sbon_testbed.simulator.disk import VirtualDisk
 from tests.examples import examples
-from tests.property.stream_twins import Row, frame, rows_of, session_twin
-from tests.property.test_sessions import expected
-from tests.property.test_windows import AGGREGATES
-from tests.property.test_windows_on_disk import EVENTS, FEW, KEYS, MORE, drawn, moved, room_of
+from tests.operators.stream_twins import Row, frame, rows_of, session_twin
+from tests.operators.test_sessions import expected
+from tests.operators.test_windows import AGGREGATES
+from tests.operators.test_windows_on_disk import EVENTS, FEW, KEYS, MORE, drawn, moved, room_of
 
 K = Column("k")
 
