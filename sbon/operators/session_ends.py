@@ -187,10 +187,6 @@ def _frames(sources: Sequence[Source], first: int, end: int | None) -> Iterator[
         yield from source.one_by_one("main", (first,), None if end is None else (end,))
 
 
-def _parts(rows: pl.DataFrame, keys: Sequence[str], parts: int) -> npt.NDArray[np.uint8]:
-    return np.remainder(_hashes(rows, keys), np.uint64(parts)).astype(np.uint8)
-
-
 def _hashes(rows: pl.DataFrame, keys: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Returns a hash of each row's key. Rows with equal hashes may have different keys."""
     found = rows[keys[0]].hash().to_numpy()
