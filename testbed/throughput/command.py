@@ -1,5 +1,6 @@
 """`sbon testbed throughput`: runs and prints the evaluation of searches for the highest rates."""
 
+import math
 import os
 from collections.abc import Callable
 from enum import StrEnum
@@ -40,6 +41,9 @@ def throughput_command(
     search: Annotated[list[Method] | None, typer.Option(help="small, large: only this search; may be repeated.")] = None,
     small: Annotated[int, typer.Option(metavar="N", min=1, help="small: number of random queries, solved exhaustively.")] = 100,
     queries: Annotated[int, typer.Option(metavar="N", min=1, help="large: number of random queries of 40 operators; 3 s each.")] = 1000,
+    link_bytes_per_s: Annotated[
+        float | None, typer.Option(metavar="B", min=1.0, help="small, large: highest rate of each link. [none]", show_default=False)
+    ] = None,
     mixed: Annotated[
         int, typer.Option(metavar="N", min=1, help="mixed: number of random queries with all kinds of limits; 2 s each.")
     ] = 20,
@@ -62,6 +66,7 @@ def throughput_command(
       sbon testbed throughput --part small --small 20
       sbon testbed throughput --part small --part large --queries 50 --json throughput.json
       sbon testbed throughput --part large --search default
+      sbon testbed throughput --part small --part large --link-bytes-per-s 125e6
       sbon testbed throughput --part sustained --plans 200
       sbon testbed throughput --part engine
       sbon testbed throughput --part engine --seconds 10 --json engine.json
@@ -69,19 +74,21 @@ def throughput_command(
 
     progress = Progress(wanted=not quiet)
     wanted = part or list(Part)
-    result: dict[str, Any] = {"seeds": [seed], "cores": os.cpu_count()}
+    result: dict[str, Any] = {"seeds": [seed], "cores": os.cpu_count(), "link_bytes_per_s": link_bytes_per_s}
     shows: list[Callable[[], None]] = []
     from sbon_testbed.throughput.search import evaluate_large, evaluate_small
+
+    links = math.inf if link_bytes_per_s is None else link_bytes_per_s
 
     def keep(one: Part, found: dict[str, Any]) -> None:
         if json is not None and json != "-":
             write_json(json, {**result, one.value: found})
 
     if Part.SMALL in wanted:
-        result["small"] = evaluate_small(small, seed, progress, search or ())
+        result["small"] = evaluate_small(small, seed, progress, search or (), links)
         shows.append(lambda: show_small(result["small"], small))
     if Part.LARGE in wanted:
-        result["large"], result["times"] = evaluate_large(queries, seed, progress, search or ())
+        result["large"], result["times"] = evaluate_large(queries, seed, progress, search or (), links)
         shows.append(lambda: show_large(result["large"], result["times"], queries))
     if Part.MIXED in wanted:
         from sbon_testbed.throughput.mixed import evaluate_mixed

@@ -82,14 +82,15 @@ def _one(rng: np.random.Generator, mask: int) -> int:
     return 1 << places[int(rng.integers(len(places)))]
 
 
-def paper_supply(rng: np.random.Generator, nodes: int) -> Supply:
-    """Draws nodes of different speeds; links have latency, but no bandwidth limit."""
+def paper_supply(rng: np.random.Generator, nodes: int, link_bytes_per_s: float = math.inf) -> Supply:
+    """Draws nodes of different speeds; all links are alike."""
+    local = np.eye(nodes, dtype=bool)
     work = INSTRUCTIONS_PER_S * rng.uniform(0.2, 2.0, nodes)
     return Supply(
         nodes=tuple(f"n{number}" for number in range(nodes)),
         work=work,
         core=work,
         memory=np.full(nodes, math.inf),
-        bandwidth=np.full((nodes, nodes), math.inf),
-        propagation_s=np.where(np.eye(nodes, dtype=bool), 0.0, LATENCY_S),
+        bandwidth=np.where(local, math.inf, link_bytes_per_s),
+        propagation_s=np.where(local, 0.0, LATENCY_S),
     )

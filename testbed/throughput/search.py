@@ -1,5 +1,6 @@
 """Compares searches for the highest rates on random queries (WhiteWater, sections 6.1 to 6.3)."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,7 +50,7 @@ SMALL_METHODS: dict[str, Search] = {
 class _World:
     """One query, its nodes, and the configuration at which all searches begin."""
 
-    def __init__(self, seed: int, number: int, *, small: bool) -> None:
+    def __init__(self, seed: int, number: int, *, small: bool, link_bytes_per_s: float = math.inf) -> None:
         rng = np.random.default_rng([seed, number, small])
         if small:
             sources = int(rng.integers(1, SOURCES_SMALL + 1))
@@ -60,7 +61,7 @@ class _World:
             others = OPERATORS_LARGE - sources
             nodes, choices = NODES_LARGE, CHOICES_LARGE
         self.query, self.hosts = paper_query(rng, sources=sources, others=others, nodes=nodes, choices=choices)
-        self.supply = paper_supply(rng, nodes)
+        self.supply = paper_supply(rng, nodes, link_bytes_per_s)
         self._seed = [seed, number, small, 1]
         self.start = self.placement(None).node_of
 
@@ -78,13 +79,20 @@ class _World:
         return one.quality, seconds, evaluated / max(seconds, 1e-9)
 
 
-def evaluate_small(queries: int, seed: int, report: Report, wanted: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns how near the searches in `wanted` (all if empty) come to the optimum of small queries (section 6.1)."""
+def evaluate_small(
+    queries: int, seed: int, report: Report, wanted: Sequence[str] = (), link_bytes_per_s: float = math.inf
+) -> dict[str, Any]:
+    """Returns how near the searches in `wanted` (all if empty) come to the optimum of small queries (section 6.1).
+
+    Parameters
+    ----------
+    link_bytes_per_s : highest rate of each link
+    """
     methods = {name: search for name, search in SMALL_METHODS.items() if not wanted or name in wanted}
     ratios: dict[str, list[float]] = {name: [] for name in methods}
     for number in range(queries):
         report("small", number, queries)
-        world = _World(seed, number, small=True)
+        world = _World(seed, number, small=True, link_bytes_per_s=link_bytes_per_s)
         best, _, _ = world.run(lambda one, rng: exhaustive(one, _endless()))
         for name, search in methods.items():
             ratios[name].append(_ratio(world.run(search)[0], best))
@@ -99,12 +107,15 @@ def evaluate_small(queries: int, seed: int, report: Report, wanted: Sequence[str
     }
 
 
-def evaluate_large(queries: int, seed: int, report: Report, wanted: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def evaluate_large(
+    queries: int, seed: int, report: Report, wanted: Sequence[str] = (), link_bytes_per_s: float = math.inf
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns how searches compare with reactive tabu on large queries (section 6.2), and their times (section 6.3).
 
     Parameters
     ----------
     wanted : searches to compare; all if empty
+    link_bytes_per_s : highest rate of each link
     """
     methods = {name: search for name, search in METHODS.items() if not wanted or name in wanted or name == "reactive_tabu"}
     ratios: dict[str, list[float]] = {name: [] for name in methods}
@@ -112,7 +123,7 @@ def evaluate_large(queries: int, seed: int, report: Report, wanted: Sequence[str
     speeds: dict[str, list[float]] = {name: [] for name in methods}
     for number in range(queries):
         report("large", number, queries)
-        world = _World(seed, number, small=False)
+        world = _World(seed, number, small=False, link_bytes_per_s=link_bytes_per_s)
         found = {name: world.run(search) for name, search in methods.items()}
         for name, (quality, took_s, speed) in found.items():
             ratios[name].append(_ratio(quality, found["reactive_tabu"][0]))

@@ -46,6 +46,24 @@ def test_searches_are_compared_with_the_best_of_small_queries_and_with_reactive_
     assert {"reactive_tabu", "default", "neighbourhood"} == set(json.loads(where.read_text())["times"])
 
 
+def test_slow_links_limit_the_best_configuration_of_a_query(tmp_path: Path) -> None:
+    from sbon_testbed.throughput.search import METHODS, _World
+
+    def best(link_bytes_per_s: float) -> float:
+        return _World(1, 0, small=True, link_bytes_per_s=link_bytes_per_s).run(METHODS["default"])[0]
+
+    free = best(float("inf"))
+    assert best(1e12) == free
+    assert [best(free * share) < free for share in (1e-3, 1e-6)] == [True, True]
+
+    where = tmp_path / "rates.json"
+    wanted = ("--part", "small", "--small", "1", "--link-bytes-per-s", "1000", "--quiet", "--json", str(where))
+    assert run(["testbed", "throughput", *wanted]) in (0, None)
+    found = json.loads(where.read_text())
+    assert found["link_bytes_per_s"] == 1000.0
+    assert found["small"]["default"]["optimal_share"] == 1.0
+
+
 def test_a_run_of_plans_that_is_stopped_leaves_those_that_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sbon_testbed.throughput import sustained
 
