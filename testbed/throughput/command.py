@@ -44,6 +44,7 @@ def throughput_command(
     link_bytes_per_s: Annotated[
         float | None, typer.Option(metavar="B", min=1.0, help="small, large: highest rate of each link. [none]", show_default=False)
     ] = None,
+    choices: Annotated[int, typer.Option(metavar="N", min=1, help="large: number of nodes allowed for each operator, of ten.")] = 4,
     mixed: Annotated[
         int, typer.Option(metavar="N", min=1, help="mixed: number of random queries with all kinds of limits; 2 s each.")
     ] = 20,
@@ -66,7 +67,7 @@ def throughput_command(
       sbon testbed throughput --part small --small 20
       sbon testbed throughput --part small --part large --queries 50 --json throughput.json
       sbon testbed throughput --part large --search default
-      sbon testbed throughput --part small --part large --link-bytes-per-s 125e6
+      sbon testbed throughput --part small --part large --link-bytes-per-s 125e6 --choices 3
       sbon testbed throughput --part sustained --plans 200
       sbon testbed throughput --part engine
       sbon testbed throughput --part engine --seconds 10 --json engine.json
@@ -74,7 +75,7 @@ def throughput_command(
 
     progress = Progress(wanted=not quiet)
     wanted = part or list(Part)
-    result: dict[str, Any] = {"seeds": [seed], "cores": os.cpu_count(), "link_bytes_per_s": link_bytes_per_s}
+    result: dict[str, Any] = {"seeds": [seed], "cores": os.cpu_count(), "link_bytes_per_s": link_bytes_per_s, "choices": choices}
     shows: list[Callable[[], None]] = []
     from sbon_testbed.throughput.search import evaluate_large, evaluate_small
 
@@ -88,7 +89,7 @@ def throughput_command(
         result["small"] = evaluate_small(small, seed, progress, search or (), links)
         shows.append(lambda: show_small(result["small"], small))
     if Part.LARGE in wanted:
-        result["large"], result["times"] = evaluate_large(queries, seed, progress, search or (), links)
+        result["large"], result["times"] = evaluate_large(queries, seed, progress, search or (), links, choices)
         shows.append(lambda: show_large(result["large"], result["times"], queries))
     if Part.MIXED in wanted:
         from sbon_testbed.throughput.mixed import evaluate_mixed

@@ -50,7 +50,7 @@ SMALL_METHODS: dict[str, Search] = {
 class _World:
     """One query, its nodes, and the configuration at which all searches begin."""
 
-    def __init__(self, seed: int, number: int, *, small: bool, link_bytes_per_s: float = math.inf) -> None:
+    def __init__(self, seed: int, number: int, *, small: bool, link_bytes_per_s: float = math.inf, choices: int = CHOICES_LARGE) -> None:
         rng = np.random.default_rng([seed, number, small])
         if small:
             sources = int(rng.integers(1, SOURCES_SMALL + 1))
@@ -59,7 +59,7 @@ class _World:
         else:
             sources = int(rng.integers(3, OPERATORS_LARGE // 3 + 1))
             others = OPERATORS_LARGE - sources
-            nodes, choices = NODES_LARGE, CHOICES_LARGE
+            nodes = NODES_LARGE
         self.query, self.hosts = paper_query(rng, sources=sources, others=others, nodes=nodes, choices=choices)
         self.supply = paper_supply(rng, nodes, link_bytes_per_s)
         self._seed = [seed, number, small, 1]
@@ -108,7 +108,12 @@ def evaluate_small(
 
 
 def evaluate_large(
-    queries: int, seed: int, report: Report, wanted: Sequence[str] = (), link_bytes_per_s: float = math.inf
+    queries: int,
+    seed: int,
+    report: Report,
+    wanted: Sequence[str] = (),
+    link_bytes_per_s: float = math.inf,
+    choices: int = CHOICES_LARGE,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns how searches compare with reactive tabu on large queries (section 6.2), and their times (section 6.3).
 
@@ -116,6 +121,7 @@ def evaluate_large(
     ----------
     wanted : searches to compare; all if empty
     link_bytes_per_s : highest rate of each link
+    choices : number of nodes allowed for each operator
     """
     methods = {name: search for name, search in METHODS.items() if not wanted or name in wanted or name == "reactive_tabu"}
     ratios: dict[str, list[float]] = {name: [] for name in methods}
@@ -123,7 +129,7 @@ def evaluate_large(
     speeds: dict[str, list[float]] = {name: [] for name in methods}
     for number in range(queries):
         report("large", number, queries)
-        world = _World(seed, number, small=False, link_bytes_per_s=link_bytes_per_s)
+        world = _World(seed, number, small=False, link_bytes_per_s=link_bytes_per_s, choices=choices)
         found = {name: world.run(search) for name, search in methods.items()}
         for name, (quality, took_s, speed) in found.items():
             ratios[name].append(_ratio(quality, found["reactive_tabu"][0]))

@@ -52,6 +52,7 @@ def test_slow_links_limit_the_best_configuration_of_a_query(tmp_path: Path) -> N
     def best(link_bytes_per_s: float) -> float:
         return _World(1, 0, small=True, link_bytes_per_s=link_bytes_per_s).run(METHODS["default"])[0]
 
+    assert {len(one) for one in _World(1, 0, small=False, choices=2).hosts} == {1, 2}, "sources have one"
     free = best(float("inf"))
     assert best(1e12) == free
     assert [best(free * share) < free for share in (1e-3, 1e-6)] == [True, True]
