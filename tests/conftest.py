@@ -25,7 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sets how many examples properties try, and which. Handles SIGTERM like Ctrl-C, so that tests end what they have started."""
+    """Sets how many examples properties try, and which. Handles SIGTERM like Ctrl-C, so that tests end what they have started.
+
+    A shell lets programs in the background ignore Ctrl-C; those that tests start must not.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     if config.getoption("--soak"):

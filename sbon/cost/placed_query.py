@@ -23,12 +23,18 @@ from sbon.cost.within_intervals import refined
 from sbon.errors import ShapeError
 from sbon.query.link_bytes import SOURCE_BATCHES_PER_S, Pace, expected_pace
 from sbon.query.params.joined import JoinParams, WindowJoinParams
+from sbon.query.params.ordered import DeduplicateParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.types import NodeId, OperatorId
 
 LEAST_FLOW = 1e-9
 """Selectivity by rule of an operator that is expected to give nothing."""
+
+NEVER_MORE = (MapParams, DeduplicateParams, ExchangeParams, MergeParams, MulticastParams, UnionParams)
+"""Operators that give each consumer at most one row for each row in, whatever a rule of thumb says."""
 
 
 class BurstDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +165,9 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
 def by_rule_of(spec: OperatorSpec, rows_out_per_row: float) -> OperatorStatistics:
     """Returns the statistics of an operator without known figures: costs by rules, and the expected selectivity."""
     selectivity = by_rule(max(LEAST_FLOW, rows_out_per_row)) if spec.ports else Figure(value=1.0, low=1.0, high=1.0, source=Source.RULE)
+    if isinstance(spec.params, NEVER_MORE):
+        low, value, high = (min(1.0, one) for one in (selectivity.low, selectivity.value, selectivity.high))
+        selectivity = msgspec.structs.replace(selectivity, low=low, value=value, high=high)
     port = PortStatistics(law=rule_law(), selectivity=selectivity)
     return OperatorStatistics(signature=spec.signature, ports=(port,) * max(1, spec.ports))
 

@@ -19,6 +19,8 @@ from sbon.planning.admission import with_known_figures
 from sbon.planning.capacity import at_rates, capacity
 from sbon.planning.gathering import placed_query
 from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import OperatorSpec
+from tests.operators.operators import OPERATORS
 from tests.query_worlds import plan_of
 
 PLAIN = "SELECT k, v FROM s WHERE v > 1"
@@ -239,3 +241,15 @@ def test_the_worst_of_few_answers_is_not_below_the_99th_percentile() -> None:
     assert found.worst_s is not None
     assert found.p99_s is not None
     assert found.worst_s.value >= found.p99_s
+
+
+@pytest.mark.parametrize(
+    ("kind", "high"),
+    [("projection", 1.0), ("exchange", 1.0), ("merge", 1.0), ("union", 1.0), ("first of windows", 1.0), ("window", 4.0), ("unnest", 4.0)],
+)
+def test_no_rule_of_thumb_says_that_a_filter_or_an_exchange_makes_rows(kind: str, high: float) -> None:
+    """With four times the rows, an instance that needs most of a core would count as overloaded."""
+    spec = OperatorSpec(id="o", params=OPERATORS[kind], schema=(), time_column=None, pinned=None, signature="s")
+    (port, *_) = by_rule_of(spec, 1.0).ports
+
+    assert (port.selectivity.low, port.selectivity.value, port.selectivity.high) == (0.25, 1.0, high)
