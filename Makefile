@@ -30,9 +30,8 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-TYPES = $(BIN)/mypy --num-workers 2
 types: $(VENV)/.installed-dev
-	$(TYPES)
+	$(BIN)/mypy --num-workers 2
 
 # Agents and Spark in processes of their own mostly wait, so that they run beside what computes; first, so that one worker has them.
 # Two workers more than cores, as many wait. What times what it starts has the machine to itself, at the end.
@@ -48,11 +47,11 @@ unit: $(VENV)/.installed-dev
 	$(call MARKED,beside)
 	$(call MARKED,alone)
 
-# mypy takes what the others leave of the machine. The tests that run beside the others report when those are done; mypy at the end.
+# mypy takes what the others leave of the machine, in one process, because its workers give up if they do not start soon. The tests that run beside the others report when those are done; mypy at the end.
 test: lint
 	@said=$$(mktemp -d); \
 	$(call MARKED,beside) > "$$said/beside" 2>&1 & beside=$$!; \
-	nice -n 19 $(TYPES) > "$$said/types" 2>&1 & types=$$!; \
+	nice -n 19 $(BIN)/mypy > "$$said/types" 2>&1 & types=$$!; \
 	trap 'kill $$beside $$types; rm -r "$$said"; exit 130' INT TERM; \
 	nice -n 5 $(TOGETHER); together=$$?; \
 	wait $$beside; beside=$$?; cat "$$said/beside"; \

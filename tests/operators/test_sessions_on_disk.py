@@ -95,7 +95,7 @@ def test_answers_are_those_of_all_in_memory(events: list[str], gap: int, keys: s
     assert disk.files == {}
 
 
-@examples(60)
+@examples(20)
 @given(st.sampled_from([1, 8, 40, 200]), st.integers(0, 50), st.integers(0, 2**32))
 def test_answers_are_those_of_a_plain_loop(gap: int, disorder: int, seed: int) -> None:
     rng, draw, disk = random.Random(seed), np.random.default_rng(seed), VirtualDisk()
