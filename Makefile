@@ -47,7 +47,8 @@ unit: $(VENV)/.installed-dev
 	$(call MARKED,beside)
 	$(call MARKED,alone)
 
-# mypy takes what the others leave of the machine, in one process, because its workers give up if they do not start soon. The tests that run beside the others report when those are done; mypy at the end.
+# mypy takes what the others leave of the machine, in one process, because its workers give up if they do not start soon.
+# The tests that run beside the others report when those are done; mypy at the end.
 test: lint
 	@said=$$(mktemp -d); \
 	$(call MARKED,beside) > "$$said/beside" 2>&1 & beside=$$!; \

@@ -41,6 +41,7 @@ def propagation_s(query: PlacedQuery, source: NodeId, target: NodeId, edge: Edge
 
 
 def ladder(query: PlacedQuery) -> tuple[tuple[float, int], ...]:
+    """Returns widths (s) and numbers of intervals to try, in order: shorter periods first."""
     return (bursts(query),) if query.arrivals else LADDER
 
 

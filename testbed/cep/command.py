@@ -72,6 +72,9 @@ def cep_command(
     if engine:
         _engine(story or [Part.TRAFFIC, Part.FACES], seed, seconds, bound or (), json, progress)
         return
+    unbound = [part.value for part in story or () if part not in STORIES]
+    if bound and unbound:
+        raise UsageError(f"--story {unbound[0]} has no latency bounds, expected {', '.join(STORIES)} with --bound")
     wanted = story or list(Part)
     all_seeds = list(range(seed, seed + seeds))
     result: dict[str, Any] = {"seeds": all_seeds, "cores": os.cpu_count()}

@@ -44,7 +44,7 @@ def throughput_command(
     link_bytes_per_s: Annotated[
         float | None, typer.Option(metavar="B", min=1.0, help="small, large: highest rate of each link. [none]", show_default=False)
     ] = None,
-    choices: Annotated[int, typer.Option(metavar="N", min=1, help="large: number of nodes allowed for each operator, of ten.")] = 4,
+    choices: Annotated[int, typer.Option(metavar="N", min=1, max=10, help="large: number of nodes allowed for each operator.")] = 4,
     mixed: Annotated[
         int, typer.Option(metavar="N", min=1, help="mixed: number of random queries with all kinds of limits; 2 s each.")
     ] = 20,

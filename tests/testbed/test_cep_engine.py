@@ -210,3 +210,9 @@ def test_notes_of_instances_are_read_as_far_as_they_are_whole(tmp_path: Path) ->
 def test_other_stories_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["testbed", "cep", "--engine", "--story", "faces", "--story", "peaks"]) == 2
     assert capsys.readouterr().err == "sbon: --story peaks does not run on agents, expected traffic or faces with --engine\n"
+
+
+def test_a_bound_for_a_story_without_bounds_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["testbed", "cep", "--story", "faces", "--story", "peaks", "--bound", "3"]) == 2
+    told = "sbon: --story peaks has no latency bounds, expected traffic, traffic-fast, traffic-steps, faces, faces-bursts with --bound\n"
+    assert capsys.readouterr().err == told
