@@ -84,7 +84,7 @@ def test_counts_of_distinct_values_are_within_their_error(count: int) -> None:
 @examples(25)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.booleans())
 def test_of_each_group_the_least_hashes_are_kept(seed: int, keys: int, alike: bool) -> None:
-    """Of the random hashes, 40 repeat others, or with `alike` differ from others in the last bit only."""
+    """Draws random hashes, of which 40 repeat others, or with `alike` differ from others in the last bit only."""
     rng = np.random.default_rng(seed)
     drawn = rng.integers(0, 2**64, 50 + 3 * LEAST_KEPT * alike, dtype=np.uint64, endpoint=False)
     drawn = np.concatenate([drawn, drawn[:40] ^ np.uint64(alike)])

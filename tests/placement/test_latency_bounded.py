@@ -82,7 +82,7 @@ def test_few_placements_are_all_tried_so_that_the_cheapest_in_time_is_found_or_t
 
 @pytest.mark.parametrize(("share", "judged_max", "at_least"), [(1.15, 100, 12), (1.05, 100, 10)])
 def test_of_many_placements_one_in_time_is_found_that_costs_little_more_than_the_best(share: float, judged_max: int, at_least: int) -> None:
-    """Of 512 placements 100 may be judged. One to six of them keep the tighter bound; 11 seeds of 12 find one, at the least cost."""
+    """Judges at most 100 of 512 placements. One to six of them keep the tighter bound; 11 seeds of 12 find one, at the least cost."""
     costs = []
     for seed in range(12):
         rng = np.random.default_rng(seed)

@@ -115,7 +115,7 @@ def story() -> Iterator[Any]:
 
 
 def test_joins_are_exchanged_where_that_is_cheaper_by_what_is_measured(story: Any) -> None:
-    """By rules of thumb both joins are equal, but the join that is written first gives fifty times as many pairs as the other."""
+    """Both joins are equal by rules of thumb, but the join that is written first gives fifty times as many pairs as the other."""
     told = story(3, rare=200)
     told.world.run(12.0)
     assert told.first_joined() == {"a", "b"}
