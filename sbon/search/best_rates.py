@@ -59,13 +59,13 @@ def annealed(
     temperatures: Sequence[float] = TEMPERATURES,
     iterations: int = ITERATIONS,
 ) -> Record[Taken]:
-    """Anneals (`sbon.search.metaheuristics`), with plain numbers instead of arrays where only processors limit."""
+    """Anneals (`sbon.search.metaheuristics`), with plain numbers instead of arrays where processors and links are the only limits."""
     if not configuration.is_plain:
         return anneal(configuration, budget, rng, temperatures=temperatures, iterations=iterations)
     record = Record(configuration, budget)
     budget.spend(1)
     record.offer(configuration.value())
-    moves = PlainMoves(configuration.plain_tree(), configuration.hosts, Draws(rng), configuration.alpha)
+    moves = PlainMoves(*configuration.plain_tree(), configuration.hosts, Draws(rng), configuration.alpha)
     found = anneal(moves, budget, rng, temperatures=temperatures, iterations=iterations)
     record.offer(found.value, partial(configuration.taken, found.best))
     return record.finish()

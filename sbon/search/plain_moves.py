@@ -1,14 +1,15 @@
-"""Random moves on plain numbers instead of arrays, for annealing where only processors limit.
+"""Random moves on plain numbers instead of arrays, for annealing where processors and links are the only limits.
 
-A move is within a bound if the two nodes that it changes are within it, because the others were before. So most moves need two values of a
-polynomial, and no root. The quality of a node is known, or known to be no less than the worst one.
+A move is within a bound if the nodes and links that it changes are within it, because the others were before. So most moves need few values
+of polynomials, and no root. The quality of a node or link is known, or known to be no less than the worst one.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sbon.search.draws import Draws
 from sbon.search.orders import NONE, Pair
+from sbon.search.plain_links import NOTHING, Change, PlainLinks, together
 from sbon.search.plain_tree import PlainTree, State, greatest
 
 Move = tuple[int, int, Pair | None]
@@ -21,31 +22,38 @@ class PlainMoves:
     Parameters
     ----------
     tree : changed in place
+    links : of the tree; None if they have no limits
     hosts : nodes of each operator
     draws : random numbers
     alpha : share of moves to nodes among those drawn
     """
 
-    def __init__(self, tree: PlainTree, hosts: Sequence[Sequence[int]], draws: Draws, alpha: float) -> None:
-        self.tree, self._hosts, self._draws, self._alpha = tree, hosts, draws, alpha
+    def __init__(self, tree: PlainTree, links: PlainLinks | None, hosts: Sequence[Sequence[int]], draws: Draws, alpha: float) -> None:
+        self.tree, self.links, self._hosts, self._draws, self._alpha = tree, links, hosts, draws, alpha
         self._movable = [row for row, one in enumerate(hosts) if len(one) > 1]
         self._inner = [row for row, inputs in enumerate(tree.below) if inputs]
+        self._capacity = tree.capacity if links is None else [*tree.capacity, *links.capacity[len(tree.capacity) :]]
         tree.scale(1.0)
         self._take()
 
     def _take(self) -> None:
-        tree = self.tree
-        self._terms = [[0.0] * (max(tree.degree) + 1) for _ in tree.capacity]
+        tree, nodes = self.tree, range(len(self.tree.capacity))
+        self._terms = [[0.0] * (max(tree.degree) + 1) for _ in nodes]
         """Load of each node, as coefficients of 1, x, x^2 ..."""
+        self._of_links: dict[int, dict[int, float]] = {}
+        """Load of each link that has had a stream, as coefficients by power: few, as few streams take one link."""
+        self._known: dict[int, float | None] = dict.fromkeys(nodes)
+        self._least = dict.fromkeys(nodes, 0.0)
+        """Lower bound of the quality of each."""
         for row, node in enumerate(tree.node_of):
             self._add(node, row, 1.0)
-        self._known: list[float | None] = [None] * len(tree.capacity)
-        self._least = [0.0] * len(tree.capacity)
-        """Lower bound of the quality of each node."""
         self._worst, self._full = math.inf, 0
-        """The least quality of all nodes when it was last asked for, and its node."""
-        self._changed = list(range(len(tree.capacity)))
-        """Nodes that have changed since `_worst` was computed."""
+        """The least quality of all when it was last asked for, and its node or link."""
+        self._changed = list(nodes)
+        """Nodes and links that have changed since `_worst` was computed."""
+        if self.links is not None:
+            self.links.fill()
+            self._change_links(self.links.streams())
 
     def _add(self, node: int, row: int, sign: float) -> None:
         tree, terms = self.tree, self._terms[node]
@@ -54,31 +62,46 @@ class PlainMoves:
             power = tree.degree[one]
             terms[power] = max(0.0, terms[power] + cost * tree.rows[one])
 
+    def _change_links(self, changes: Iterable[Change]) -> None:
+        for slot, sent, power in changes:
+            terms = self._of_links.setdefault(slot, {})
+            left = terms.get(power, 0.0) + sent
+            if left > -NOTHING * sent:
+                terms[power] = left
+            else:
+                terms.pop(power, None)
+            self._change(slot)
+
     def value(self) -> float:
         """Returns 1 / quality."""
-        known, least, capacity = self._known, self._least, self.tree.capacity
+        known, least, capacity = self._known, self._least, self._capacity
         worst = self._worst
-        asked: Sequence[int] = self._changed
+        asked: Iterable[int] = self._changed
         if self._full in asked:
-            asked = range(len(known))
+            asked = known
             worst = math.inf
-            for node, quality in enumerate(known):
+            for slot, quality in known.items():
                 if quality is not None and quality < worst:
-                    worst, self._full = quality, node
-        for node in asked:
-            if known[node] is None and least[node] < worst:
-                if worst < math.inf and self._at(node, worst) <= capacity[node]:
-                    least[node] = worst
+                    worst, self._full = quality, slot
+        for slot in asked:
+            if known[slot] is None and least[slot] < worst:
+                if worst < math.inf and self._at(slot, worst) <= capacity[slot]:
+                    least[slot] = worst
                 else:
-                    known[node] = found = greatest(enumerate(self._terms[node]), capacity[node])
+                    terms = enumerate(self._terms[slot]) if slot < len(self._terms) else self._of_links[slot].items()
+                    known[slot] = found = greatest(terms, capacity[slot])
                     if found < worst:
-                        worst, self._full = found, node
+                        worst, self._full = found, slot
         self._worst, self._changed = worst, []
         return 1 / worst if worst else math.inf
 
-    def _at(self, node: int, x: float) -> float:
+    def _at(self, slot: int, x: float) -> float:
         found = 0.0
-        for one in reversed(self._terms[node]):
+        if slot >= len(self._terms):
+            for power, one in self._of_links.get(slot, {}).items():
+                found += one * x**power
+            return found
+        for one in reversed(self._terms[slot]):
             found = found * x + one
         return found
 
@@ -124,7 +147,9 @@ class PlainMoves:
         tree, x = self.tree, 1 / value
         capacity = tree.capacity
         if pair is None:
-            return self._at(node, x) + tree.work_at(operator, x) <= capacity[node]
+            if self._at(node, x) + tree.work_at(operator, x) > capacity[node]:
+                return False
+            return self.links is None or self._are_within(self.links.moved(operator, node), x)
         top, bottom = pair.top, pair.bottom
         work, other = tree.swapped_at(pair, x)
         work -= tree.work_at(top, x)
@@ -134,12 +159,20 @@ class PlainMoves:
             work, other = work + other, 0.0
         if work > 0 and self._at(upper, x) + work > capacity[upper]:
             return False
-        return other <= 0 or self._at(lower, x) + other <= capacity[lower]
+        if other > 0 and self._at(lower, x) + other > capacity[lower]:
+            return False
+        return self.links is None or upper == lower or self._are_within(self.links.swapped(pair), x)
+
+    def _are_within(self, changes: Iterable[Change], x: float) -> bool:
+        """Tells whether links carry x times the profile after changes; what they carry less of was within before."""
+        return all(more <= 0 or self._at(slot, x) + more <= self._capacity[slot] for slot, more in together(changes, x).items())
 
     def apply(self, move: Move) -> None:
         """Makes a move."""
         operator, node, pair = move
         tree = self.tree
+        if self.links is not None:
+            self._change_links(self.links.move(operator, node) if pair is None else self.links.swap(pair))
         if pair is not None:
             for row in (pair.top, pair.bottom):
                 self._add(tree.node_of[row], row, -1.0)
@@ -155,9 +188,9 @@ class PlainMoves:
         self._change(node)
         tree.move(operator, node)
 
-    def _change(self, node: int) -> None:
-        self._known[node], self._least[node] = None, 0.0
-        self._changed.append(node)
+    def _change(self, slot: int) -> None:
+        self._known[slot], self._least[slot] = None, 0.0
+        self._changed.append(slot)
 
     def snapshot(self) -> State:
         """Returns the configuration."""

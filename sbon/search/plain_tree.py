@@ -1,4 +1,5 @@
-"""A tree of operators at one multiple of the profile, with plain numbers instead of arrays, for searches where only processors limit.
+"""A tree of operators at one multiple of the profile, with plain numbers instead of arrays, for searches where processors and links are the
+only limits.
 
 Each stream is a product of sources' rates and factors, so at x times the profile it is one number that grows as a power of x: the number of
 sources behind it. A swap costs a few multiplications, and is made in place.
@@ -41,7 +42,7 @@ class PlainTree:
         """Rows out per row in, or per pair of rates."""
         self._given = [piece.rates[0] if piece.rates else 0.0 for piece in pieces]
         self._reads = [piece.reads for piece in pieces]
-        self._drops = [piece.drops for piece in pieces]
+        self.drops = [piece.drops for piece in pieces]
         self.below = [tuple(one) for one in order.below]
         self.above = list(order.above)
         self.columns = list(order.columns)
@@ -135,7 +136,7 @@ class PlainTree:
     def allowed(self, top: int, bottom: int, moved: int) -> Pair | None:
         """Returns the swap by which an input of `bottom` becomes one of `top`, if there is one (`sbon.search.orders.allowed`)."""
         if not self._is_join[top]:
-            if self._drops[top] & self._reads[bottom] or (self._reads[top] | self._drops[top]) & ~self.columns[moved]:
+            if self.drops[top] & self._reads[bottom] or (self._reads[top] | self.drops[top]) & ~self.columns[moved]:
                 return None
         elif not self._is_join[bottom]:
             if not self.query.lifts:
@@ -205,7 +206,7 @@ class PlainTree:
         for one in below[top]:
             found |= self.columns[one]
             degree += self.degree[one]
-        self.columns[top] = found & ~self._drops[top]
+        self.columns[top] = found & ~self.drops[top]
         self.rows[bottom], self.rows[top] = self.rows[top], between
         self.degree[bottom], self.degree[top] = self.degree[top], degree
         self.load[self.node_of[top]] += work - self.work[top]

@@ -5,7 +5,8 @@ Configurations that reach the target are better than all others, and the better 
 constraint then, and network usage the objective, as elsewhere in the overlay. Without a target only the quality counts (WhiteWater).
 
 A move changes few limits: two nodes, and the links at one or two operators. The quality of all limits is stored, so that `values_after`
-computes only the changed ones, for many moves at once. If only processors limit, plain numbers are faster for single moves (`plain_tree`).
+computes only the changed ones, for many moves at once. If processors and links are
+the only limits, plain numbers are faster for single moves (`plain_tree`).
 """
 
 import math
@@ -19,6 +20,7 @@ from sbon.errors import ShapeError
 from sbon.search.draws import Draws
 from sbon.search.limit_loads import SWAP, TO_NODE, KnownOrders, LimitLoads, Prepared
 from sbon.search.orders import Order, Orders
+from sbon.search.plain_links import PlainLinks
 from sbon.search.plain_tree import PlainTree, State
 from sbon.types import FloatArray, IntArray
 
@@ -74,7 +76,7 @@ class RatesPlacement:
         self._node_keys = rng.integers(0, 2**63 - 1, (count, len(supply.nodes)))
         self._draws = Draws(rng)
         loads = self.loads
-        self._is_plain = not (loads.has_memory or loads.has_links or supply.has_cores or loads.weighs or self._is_timed)
+        self._is_plain = not (loads.has_memory or supply.has_cores or loads.weighs or self._is_timed)
         self._stale = True
         self.known = KnownOrders(supply)
         self.first = self.known.of(order)
@@ -187,10 +189,12 @@ class RatesPlacement:
         """Tells whether `plain_tree` can represent the configuration."""
         return self._is_plain and type(self.at.order) is Order and len(self.at.order.query.points) == 1 and math.isinf(self.target)
 
-    def plain_tree(self) -> PlainTree:
-        """Returns the configuration in plain numbers."""
-        assert isinstance(self.at.order, Order)
-        return PlainTree(self.at.order, self.node_of.tolist(), self.supply.work.tolist())
+    def plain_tree(self) -> tuple[PlainTree, PlainLinks | None]:
+        """Returns the configuration in plain numbers, with its links if they have limits."""
+        order = self.at.order
+        assert isinstance(order, Order)
+        tree = PlainTree(order, self.node_of.tolist(), self.supply.work.tolist())
+        return tree, PlainLinks(tree, self.supply.bandwidth.tolist(), order.row_bytes) if self.loads.has_links else None
 
     def taken(self, state: State) -> Taken:
         """Converts a state of the plain tree to a snapshot for `restore`."""

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from sbon.cost.throughput import Supply, qualities
 from sbon.errors import ShapeError
 from sbon.search.best_rates import ROUNDS, annealed, best_rates
-from sbon.search.draws import Draws
 from sbon.search.exact import exhaustive, exhaustive_two_phase
 from sbon.search.interface import Budget
 from sbon.search.limit_loads import SWAP, TO_NODE
+from sbon.search.limits_ground import LoadsAt
 from sbon.search.metaheuristics import greedy, reactive_tabu, tabu, two_phase
 from sbon.search.orders import Order, Pair, Piece, Query, allowed
-from sbon.search.plain_moves import PlainMoves
 from sbon.search.rates import RatesPlacement
-from sbon.search.relief import _At, relieve
+from sbon.search.relief import relieve
 from sbon_testbed.throughput.queries import paper_query, paper_supply
 from sbon_testbed.throughput.search import _World
 from tests.examples import examples
@@ -348,12 +347,12 @@ def test_relief_clears_a_multiple_only_if_the_configuration_carries_it(seed, eve
     quality = one.quality
     if not 0 < quality < INF:
         return
-    assert _At(one, quality * 0.999, rng).clear(Budget(evaluations=ENDLESS))
+    assert LoadsAt(one, quality * 0.999, rng).clear(Budget(evaluations=ENDLESS))
     assert one.quality == quality
-    state = _At(one, quality * 1.2, rng)
+    state = LoadsAt(one, quality * 1.2, rng)
     cleared = state.clear(Budget(evaluations=ENDLESS))
     assert cleared == (one.quality >= quality * 1.2 * (1 - 1e-9))
-    fresh = _At(one, quality * 1.2, rng)
+    fresh = LoadsAt(one, quality * 1.2, rng)
     assert state._load == pytest.approx(fresh._load, rel=1e-6, abs=1e-3)
 
 
@@ -387,55 +386,6 @@ def test_a_query_that_is_no_tree_or_has_an_operator_without_a_host_is_refused():
     with pytest.raises(ShapeError, match="hosts of 2 operators"):
         RatesPlacement(order, [(0,), (7,)], paper_supply(np.random.default_rng(1), 2), np.random.default_rng(1))
     assert TO_NODE != SWAP
-
-
-def test_plain_numbers_agree_with_polynomials_after_any_moves():
-    """Compares in-place swaps and moves, drawn with annealing's bound, with the configuration that they represent."""
-    one = large(5)
-    tree = one.plain_tree()
-    assert tree.quality() == pytest.approx(one.quality, rel=1e-8)
-    moves = PlainMoves(tree, one.hosts, Draws(np.random.default_rng(1)), 0.5)
-    kinds, has_kept = set(), []
-    for _ in range(150):
-        move = moves.draw()
-        before = moves.value()
-        bounds = [(factor, moves.is_within(move, before * factor)) for factor in (1.0, 1.3, 3.0)]
-        kept = [tree.swaps(top) for top in range(20)]
-        moves.apply(move)
-        assert [tree.swaps(top) for top in range(20)] == [found_anew(tree, top) for top in range(20)]
-        has_kept.append(sum(tree.swaps(top) is one for top, one in enumerate(kept)))
-        kinds.add(move[2] is None)
-        other = large(5)
-        other.restore(other.taken(moves.snapshot()))
-        assert moves.value() == pytest.approx(other.value(), rel=1e-6)
-        assert [is_within for _, is_within in bounds] == [other.value() <= before * factor * (1 + 1e-9) for factor, _ in bounds]
-        tree.scale(1.7)
-        assert tree.quality() == pytest.approx(other.quality, rel=1e-6)
-        assert tree.load == pytest.approx(sum_of_work(other, 1.7), rel=1e-6)
-        swaps = {pair for top in range(20) for pair in tree.swaps_of(top)}
-        assert swaps == set(other.at.moves)
-        moves.restore(moves.snapshot())
-    assert kinds == {True, False}
-    assert min(has_kept) >= 16, "a swap recomputed the swaps of unchanged operators"
-    for seed in range(20):
-        other = large(seed)
-        tree = other.plain_tree()
-        assert {pair for top in range(20) for pair in tree.swaps_of(top)} == set(other.at.moves)
-
-
-def found_anew(tree, top):
-    """Returns the swaps of an operator, each with the change in work of both operators."""
-    return [
-        (pair, pytest.approx(one - tree.work[top]), pytest.approx(other - tree.work[pair.bottom]))
-        for pair in tree.swaps_of(top)
-        for one, other, _ in [tree.swapped(pair)]
-    ]
-
-
-def sum_of_work(configuration, x):
-    """Returns the load of each node at a multiple."""
-    work = configuration.at.work[:, 0] @ x ** np.arange(configuration.at.work.shape[2])
-    return [float(work[configuration.node_of == node].sum()) for node in range(len(configuration.supply.nodes))]
 
 
 def test_the_default_anneals_where_relief_ends_too_early():
