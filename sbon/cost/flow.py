@@ -69,6 +69,8 @@ class FlowLink(msgspec.Struct, frozen=True):
     source: OperatorId
     target: OperatorId
     port: int = 0
+    share: float = 1.0
+    """Share of the source's rows that the link carries. Batches are not divided: a part of each goes over each link."""
 
 
 class Flow(msgspec.Struct, frozen=True):
@@ -159,7 +161,7 @@ class FlowGraph:
                 number = self.sources.index(operator.id)
                 ports[0, number] = port_batches[0, rows + number] = 1.0
             for link in self._incoming[operator.id]:
-                ports[link.port] += out[self.index[link.source]]
+                ports[link.port] += link.share * out[self.index[link.source]]
                 port_batches[link.port] += batches[self.index[link.source]]
             for number, port in enumerate(operator.ports):
                 out[row] += port.selectivity * ports[number]
@@ -171,7 +173,7 @@ class FlowGraph:
                 out[row, column[operator.id]] = 1.0
                 load[row, column[operator.id]] = 0.0 if operator.join is None else operator.join.per_row_out_ns
         sent = [
-            self._operators[self.index[link.source]].row_bytes * out[self.index[link.source]]
+            self._operators[self.index[link.source]].row_bytes * link.share * out[self.index[link.source]]
             + self._operators[self.index[link.source]].batch_bytes * batches[self.index[link.source]]
             for link in self._links
         ]
@@ -248,7 +250,7 @@ class FlowGraph:
                 ports[0] = variable(operator.id)
                 port_batches[0] = ports[0].scaled(1 / (rows_per_batch or {}).get(operator.id, 1.0))
             for link in self._incoming[operator.id]:
-                ports[link.port] = ports[link.port].plus(out[link.source])
+                ports[link.port] = ports[link.port].plus(out[link.source].scaled(link.share))
                 port_batches[link.port] = port_batches[link.port].plus(batches[link.source])
             rows, load, taken, count = constant(0.0), constant(0.0), constant(0.0), constant(0.0)
             for port, incoming, batch in zip(operator.ports, ports, port_batches, strict=True):
@@ -267,7 +269,9 @@ class FlowGraph:
             found.rows_in[operator.id], found.load_ns[operator.id] = taken, load
         for link in self._links:
             source = self._operators[self.index[link.source]]
-            found.link_bytes[link.id] = out[source.id].scaled(source.row_bytes).plus(batches[source.id].scaled(source.batch_bytes))
+            found.link_bytes[link.id] = (
+                out[source.id].scaled(source.row_bytes * link.share).plus(batches[source.id].scaled(source.batch_bytes))
+            )
         return found
 
 
@@ -357,6 +361,8 @@ def _check(operators: Sequence[OperatorFlow], links: Sequence[FlowLink], index: 
             raise ShapeError(
                 f"link {link.id!r} ends at port {link.port} of {link.target!r}, which has {len(operators[index[link.target]].ports)}"
             )
+        if not 0 <= link.share <= 1:
+            raise ShapeError(f"link {link.id!r} carries {link.share} of the rows, expected 0 to 1")
     for operator in operators:
         if operator.id not in targets and len(operator.ports) != 1:
             raise ShapeError(f"source {operator.id!r} has {len(operator.ports)} ports, expected one")

@@ -53,7 +53,8 @@ def work_by_way(
                 (before,) = ways.operators[sender].inputs
                 assert isinstance(before, Upstream)
                 sender = before.operator
-            links.append(FlowLink(f"{len(links)}", str(sender), name, incoming[ways.of[way]][port].port))
+            link = incoming[ways.of[way]][port]
+            links.append(FlowLink(f"{len(links)}", str(sender), name, link.port, link.share))
     graph = FlowGraph(flows, links)
     found = graph.series(series)
     work = np.zeros((len(ways.operators), found.load_ns.shape[1]))

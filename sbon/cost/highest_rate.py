@@ -15,9 +15,9 @@ from sbon.chaining import passes_on
 from sbon.cost.chains import chains_of
 from sbon.cost.explaining import amount
 from sbon.cost.figure import Edge
-from sbon.cost.flow import FlowGraph, FlowLink, FlowPolynomials, OperatorFlow
+from sbon.cost.flow import FlowGraph, FlowPolynomials, OperatorFlow
 from sbon.cost.line import Line
-from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.placed_query import PlacedQuery, flow_link
 from sbon.cost.polynomial import Polynomial, constant
 from sbon.cost.resources import NS_PER_S
 from sbon.cost.throughput import Demand, Limit, Profile, Supply, limits
@@ -163,7 +163,7 @@ class _Point:
         def found_with(flows: list[OperatorFlow]) -> FlowPolynomials:
             if order is not None:
                 flows = _with_streams_of(order, given, flows)
-            graph = FlowGraph(flows, [FlowLink(link.id, link.source, link.target, link.port) for link in links])
+            graph = FlowGraph(flows, [flow_link(link, edge) for link in links])
             # Costs per batch are added below: the graph would let the number of batches grow with the rates.
             return graph.polynomials(asked, dict.fromkeys(rates, math.inf))
 

@@ -159,10 +159,13 @@ def predict(
 
 
 def overloaded(work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) -> tuple[int, ...]:
-    """Returns the nodes with more load than capacity over the whole time; parameters as for `predict`."""
-    load, can = np.zeros(len(nodes.cores)), nodes.per_interval(width_s, work.shape[1]).sum(axis=1)
-    np.add.at(load, node_of, work.sum(axis=1))
-    return tuple(np.flatnonzero(load > can * (1 + 1e-9)).tolist())
+    """Returns the nodes with more load than capacity over the whole time, of all operators together or of one, which has one core at most;
+    parameters as for `predict`."""
+    whole, intervals = work.sum(axis=1), work.shape[1]
+    load, can = np.zeros(len(nodes.cores)), nodes.per_interval(width_s, intervals).sum(axis=1)
+    np.add.at(load, node_of, whole)
+    alone = whole > nodes.of_one_core(width_s, intervals).sum(axis=1)[node_of] * (1 + 1e-9)
+    return tuple(sorted({*np.flatnonzero(load > can * (1 + 1e-9)).tolist(), *node_of[alone].tolist()}))
 
 
 def lower_s(operators: Sequence[OperatorCost], work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) -> FloatArray:

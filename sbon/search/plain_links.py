@@ -26,7 +26,7 @@ class PlainLinks:
         self._tree, self._row_bytes = tree, row_bytes
         self._nodes = len(bandwidth)
         self.capacity = [math.inf] * self._nodes + [max(one, 1e-300) for row in bandwidth for one in row]
-        """Of each slot. The first slots are nodes; one for each pair of nodes follows."""
+        """Bytes per second of each slot. The first slots are nodes, which links do not limit; one for each pair of nodes follows."""
         self.load: dict[int, float] = {}
         """Bytes per second of each slot that a stream takes."""
         self._sent: list[float] = []

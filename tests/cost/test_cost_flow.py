@@ -46,7 +46,7 @@ class Twin:
             if link.target == name:
                 self.visit(link.source)
                 for p in range(self.count):
-                    ports[link.port][p] += self.found[link.source][1][p]
+                    ports[link.port][p] += link.share * self.found[link.source][1][p]
                     batches[link.port][p] += self.batches[link.source][p]
         taken, out, load, count = [], [], [], []
         for p in range(self.count):
@@ -125,7 +125,11 @@ def random_graph(rng: np.random.Generator, count: int, bent: float) -> tuple[lis
         )
         for port in range(ports if number >= sources else 0):
             chosen = rng.choice(number, size=min(number, int(rng.integers(1, 3))), replace=False)
-            links += [FlowLink(f"o{source}>o{number}:{port}", f"o{source}", f"o{number}", port) for source in chosen]
+            shares = rng.choice([0.25, 1.0], len(chosen)).tolist()
+            links += [
+                FlowLink(f"o{source}>o{number}:{port}", f"o{source}", f"o{number}", port, share)
+                for source, share in zip(chosen, shares, strict=True)
+            ]
     mixed = rng.permutation(count)
     return [operators[number] for number in mixed], links
 
@@ -146,7 +150,8 @@ def test_a_walk_gives_what_plain_loops_give(seed: int, warm: bool):
     sources = arrivals(rng, graph.sources, 9)
 
     flow = graph.series(sources, warm=warm)
-    plain = Twin(operators, links).walk(sources, warm=warm)
+    twin = Twin(operators, links)
+    plain = twin.walk(sources, warm=warm)
 
     assert flow.operators == tuple(operator.id for operator in operators)
     for name, (taken, out, load) in plain.items():
@@ -154,6 +159,11 @@ def test_a_walk_gives_what_plain_loops_give(seed: int, warm: bool):
         np.testing.assert_allclose(flow.rows_in[row], taken, rtol=1e-9, atol=1e-6)
         np.testing.assert_allclose(flow.rows_out[row], out, rtol=1e-9, atol=1e-6)
         np.testing.assert_allclose(flow.load_ns[row], load, rtol=1e-9, atol=1e-3)
+    by_id = {operator.id: operator for operator in operators}
+    for number, link in enumerate(links):
+        sender, (_, out, _) = by_id[link.source], plain[link.source]
+        sent = np.array(out) * link.share * sender.row_bytes + np.array(twin.batches[link.source]) * sender.batch_bytes
+        np.testing.assert_allclose(flow.link_bytes[number], sent, rtol=1e-9, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -249,6 +259,7 @@ def test_a_warm_walk_finds_the_rows_of_before_the_start():
         ([SOURCE], [FlowLink("a", "s", "x")], "expected operators of the graph"),
         ([SOURCE, OperatorFlow(id="m", ports=(PortFlow(),))], [FlowLink("a", "s", "m", 1)], "ends at port 1"),
         ([OperatorFlow(id="m", ports=(PortFlow(),))], [FlowLink("a", "m", "m")], "form a cycle"),
+        ([SOURCE, OperatorFlow(id="m", ports=(PortFlow(),))], [FlowLink("a", "s", "m", 0, 1.5)], "carries 1.5 of the rows"),
         ([OperatorFlow(id="m", ports=(PortFlow(), PortFlow()))], [], "expected one"),
         ([OperatorFlow(id="m", ports=(PortFlow(per_row_ns=float("nan")),))], [], "negative or not finite"),
         ([OperatorFlow(id="m", ports=(PortFlow(selectivity=-1.0),))], [], "negative or not finite"),

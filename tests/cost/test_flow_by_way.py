@@ -65,12 +65,12 @@ class Placed:
             links = []
             for port in () if is_source else (*range(ports), *rng.integers(0, ports, int(rng.integers(2))).tolist()):
                 sender = int(rng.integers(0, number))
-                links.append(FlowLink(f"l{len(self.links)}", f"o{sender}", flow.id, port))
+                links.append(FlowLink(f"l{len(self.links)}", f"o{sender}", flow.id, port, float(rng.choice([0.5, 1.0]))))
                 self.links.append(links[-1])
                 if node_of[sender] == node_of[number]:
                     inputs.append(Upstream(place[sender]))
                     continue
-                size = Polynomial((self.flows[sender].row_bytes,))
+                size = Polynomial((self.flows[sender].row_bytes * links[-1].share,))
                 self._add(OperatorCost((Upstream(place[sender]),), Polynomial((1.0,)), size), links[-1], (links[-1],))
                 where.append(3 + 3 * int(node_of[sender]) + int(node_of[number]))
                 inputs.append(Upstream(len(self.operators) - 1, float(rng.choice([0.1, 0.2]))))
@@ -78,7 +78,11 @@ class Placed:
                 inputs, costs = [Source(len(sources))], costs[:1]
                 sources.append(number)
             taken = [0] if is_source else [link.port for link in links]
-            rows, work = (tuple(getattr(costs[port], name) for port in taken) for name in ("selectivity", "per_row_ns"))
+            shares = [1.0] if is_source else [link.share for link in links]
+            rows, work = (
+                tuple(getattr(costs[port], name) * share for port, share in zip(taken, shares, strict=True))
+                for name in ("selectivity", "per_row_ns")
+            )
             place.append(len(self.operators))
             self._add(OperatorCost(tuple(inputs), Polynomial(rows), Polynomial(work)), flow, tuple(links))
             where.append(int(node_of[number]))

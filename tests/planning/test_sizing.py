@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon.cost.figure import Edge
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import predict
 from sbon.cost.resources import KERNEL_REFERENCE_NS
@@ -321,3 +322,21 @@ def test_nothing_is_planned_before_all_instances_have_told() -> None:
     resizing = Resizing(plan)
 
     assert not any(resizing.look(reports, 10.0 * turn) for turn in range(30))
+
+
+def test_predictions_divide_the_rows_of_a_dealt_operator_among_its_instances() -> None:
+    """Four instances on four cores carry four times the rows of one, which has one core; each link from the exchange has a quarter."""
+    _, build = planned(WINDOW, 1000.0)
+    one, four = (placed(build((count,)), 2e6) for count in (1, 4))
+
+    assert [round(predict(query).explained()["highest_rate"]["multiple"], 2) for query in (one, four)] == [0.5, 2.0]
+    for query, count in ((one, 1), (four, 4)):
+        windows = [spec.id for spec in query.plan.operators if isinstance(spec.params, WindowParams)]
+        assert len(windows) == count
+        for edge, share in ((Edge.EXPECTED, 1 / count), (Edge.HIGH, 1.0 if count == 1 else 2 / count)):
+            graph = query.flow(edge)
+            rows = graph.series(query.series(20, 1.0)).rows_in
+            assert [rows[graph.index[name]].sum() for name in windows] == pytest.approx([1000.0 * 20 * share] * count, rel=0.03)
+    assert predict(four).latency.worst_s is not None
+    assert predict(one).latency.worst_s is None, "one instance never catches up"
+    assert predict(one).latency.overloaded == ("b",)

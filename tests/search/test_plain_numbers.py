@@ -117,6 +117,8 @@ def test_annealing_values_moves_in_a_row_without_beginning_anew(bandwidth):
         value = moves.value()
         other.restore(other.taken(moves.snapshot()))
         assert value == pytest.approx(other.value(), rel=1e-6) or min(value, other.value()) > 1e100
+        if moves.links is not None:
+            assert by_ends(moves.links, 5) == pytest.approx(at_multiple(other, 1.0)[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))
