@@ -41,6 +41,8 @@ ROW_BYTES_MAX = 2.0**26
 SAMPLES_MAX = 2.0**53
 AGE_S_MAX = 10 * 365.25 * 86_400
 PORTS_MAX = 1024
+_RULE_OF_THREE = 3.0
+"""With none of n rows, the share is at most 3 / n with 95 % confidence."""
 RATES_MEMORY = 30.0
 """Seconds with rows after which the weight of one has fallen to 1 / e: about as long as batches count, at usual paces."""
 
@@ -162,18 +164,22 @@ class PortFit:
         )
 
     def _selectivity(self, law: Law) -> Figure | None:
-        """Returns the ratio of rows out to rows in, with the error of a ratio estimator and at least that of counting rows."""
+        """Returns the ratio of rows out to rows in, with the error of a ratio estimator and at least that of counting rows.
+
+        Of n rows, each of which passes or not, n x ratio x (1 - ratio) is the variance of those that pass; of any that are given, it is
+        their number. Where all rows pass, the share of those that do not is at most 3 / n with 95 % confidence (rule of three).
+        """
         rows_in, rows_out, _, in_squares, out_squares, product = self._sums.tolist()
         if rows_in <= 0:
             return None
         ratio = rows_out / rows_in
         samples, age_s, source = law.samples, law.age_s, law.source
         if ratio == 0:
-            # Rule of three: with no row out of n, the share is at most 3 / n with 95 % confidence.
-            figure = Figure(value=0.0, low=0.0, high=3 / rows_in, source=source, samples=samples)
+            figure = Figure(value=0.0, low=0.0, high=_RULE_OF_THREE / rows_in, source=source, samples=samples)
         else:
             squares = max(0.0, out_squares - 2 * ratio * product + ratio**2 * in_squares)
-            figure = around(ratio, max(math.sqrt(squares), math.sqrt(rows_out)) / rows_in, source, samples=samples)
+            counted = max(rows_out * (1 - ratio), (_RULE_OF_THREE / 2) ** 2) if ratio <= 1 else rows_out
+            figure = around(ratio, math.sqrt(max(squares, counted)) / rows_in, source, samples=samples)
         return figure.aged(age_s)
 
 

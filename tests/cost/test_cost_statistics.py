@@ -63,6 +63,30 @@ def test_a_selectivity_of_no_row_out_has_an_upper_bound():
     assert (found.value, found.low, found.high) == (0.0, 0.0, 0.003)
 
 
+def test_the_error_of_a_share_of_rows_is_that_of_rows_that_pass_or_not():
+    """Of 2,000 rows in batches of 4, all, four fifths or half pass; they are drawn one by one."""
+    rng = np.random.default_rng(3)
+    for share in (0.5, 0.8, 1.0):
+        fit = OperatorFit("map", 1)
+        for _ in range(500):
+            fit.ports[0].took(4, int(rng.binomial(4, share)), 1e5, at_s=0.0)
+        found = fit.statistics(0.0).ports[0].selectivity
+        rows = fit.ports[0]._sums[0]
+
+        deviation = max(math.sqrt(share * (1 - share) / rows), 1.5 / rows)
+        assert (found.high - found.value) / 2 == pytest.approx(deviation, rel=0.15)
+        assert found.low < share < found.high
+
+
+def test_an_operator_that_gives_several_rows_for_one_is_known_as_well_as_rows_are_counted():
+    """A single batch does not tell whether each row gives two, or some give many."""
+    fit = OperatorFit("map", 1)
+    fit.ports[0].took(100, 200, 1e5, at_s=0.0)
+    found = fit.statistics(0.0).ports[0].selectivity
+
+    assert found.high - found.value == pytest.approx(2 * math.sqrt(200) / 100)
+
+
 def test_a_selectivity_that_comes_in_bursts_is_less_certain():
     """Windows give no rows for most batches, and all rows for one."""
     even, bursts = OperatorFit("map", 1), OperatorFit("map", 1)
