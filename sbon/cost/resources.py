@@ -192,6 +192,8 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     """Cores used by operators of running queries, in the same seconds; None: not told, or none runs there."""
     share: float | None = None
     """Share of a core that work without pauses gets, measured beside all other work there; None: not told."""
+    share_low: float | None = None
+    """The least that this share may be; None: not told."""
     waits: Waits | None = None
     """Waits of batches for a processor; None: not told."""
     spare_s: float | None = None
@@ -205,24 +207,27 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
             raise ShapeError(f"node {self.node!r} has the speed {self.speed.value}, expected {SPEED_MIN} to {SPEED_MAX}")
         if self.share is not None and not 0 < self.share <= 1:
             raise ShapeError(f"node {self.node!r} gives work {self.share} of a core, expected more than 0, and 1 at most")
+        if self.share_low is not None and not 0 <= self.share_low <= (0.0 if self.share is None else self.share):
+            raise ShapeError(f"node {self.node!r} gives work {self.share_low} of a core at least and {self.share} on average")
 
     def capacity_ns(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
         """Returns the reference ns that operators can have in each interval: all cores less those that others and running queries use,
         `FAIR_SHARE` at least.
 
         Other programs that never pause use all that operators leave, and give way if operators want more. Their use therefore counts only
-        up to what they keep beside work without pauses (`share`). The LOW edge counts all of their use.
+        up to what they keep beside work without pauses (`share`). At the LOW edge they keep as much as they may (`share_low`).
         """
         least_used, most_used = Edge.LOW, Edge.HIGH
         if self.others is not None:
             kept = self.others
-            if self.share is not None and edge is not Edge.LOW:
-                kept = kept.within((1 - self.share) * self.cores + self.agent)
+            share = self.share_low if edge is Edge.LOW else self.share
+            if share is not None:
+                kept = kept.within((1 - share) * self.cores + self.agent)
             there = kept if self.operators is None else kept.plus(self.operators)
             used = there.over(intervals, width_s, {Edge.LOW: most_used, Edge.HIGH: least_used}.get(edge, edge))
         else:
-            share = {Edge.LOW: UNKNOWN_USE_SHARE_MAX, Edge.EXPECTED: UNKNOWN_USE_SHARE, Edge.HIGH: 0.0}[edge]
-            used = np.full(intervals, share * self.cores)
+            part = {Edge.LOW: UNKNOWN_USE_SHARE_MAX, Edge.EXPECTED: UNKNOWN_USE_SHARE, Edge.HIGH: 0.0}[edge]
+            used = np.full(intervals, part * self.cores)
         free: FloatArray = np.maximum(FAIR_SHARE * self.cores, self.cores - used) * (self.speed.at(edge) * width_s * NS_PER_S)
         return free
 

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from sbon.cost.figure import Figure, Source, by_rule
-from sbon.cost.moments import MomentCounter
+from sbon.cost.moments import MomentCounter, Moments
 from sbon.cost.resources import Bandwidths, NodeBook, NodeResources, UseRecorder, kernel, speed_of
 from sbon.cost.statistics import OperatorFit, OperatorStatistics, StatisticsBook, tellable
 from sbon.cost.waiting import WaitRecorder
@@ -83,6 +83,22 @@ def timings_ns(meter: Meter) -> list[float]:
 def as_told(known: OperatorStatistics | NodeResources, kind: type[T]) -> T:
     """Converts figures to the type in which they travel to other agents."""
     return msgspec.convert(msgspec.to_builtins(known), kind)
+
+
+def _least_share(shares: Moments | None) -> float | None:
+    """Returns the least share of a core that work may get: two deviations of single measurements below their mean. One more measurement
+    counts that had the whole core, because a few that agree say little.
+
+    Examples
+    --------
+    >>> from sbon.cost.moments import moments_of
+    >>> round(_least_share(moments_of([0.95])), 2), round(_least_share(moments_of([0.95] * 6)), 2), _least_share(moments_of([0.4, 0.8]))
+    (0.85, 0.91, 0.0)
+    """
+    if shares is None:
+        return None
+    deviation = math.sqrt(shares.variance + (1 - shares.first) ** 2 / shares.count)
+    return max(0.0, shares.first - 2 * deviation)
 
 
 class CostStore:
@@ -205,6 +221,7 @@ class CostStore:
             operators=self._use_of_operators.series(),
             agent=max(0.0, self._agent.first),
             share=self._shares.first if self._shares.count else None,
+            share_low=_least_share(self._shares.moments),
             waits=self.waits.waits(),
             spare_s=spare_s,
         )

@@ -105,6 +105,8 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     operators: UseTold | None = None
     share: Share | None = None
     """Share of a core that uninterrupted work gets on the node; None: not measured."""
+    share_low: Share | None = None
+    """The least that this share may be; None: not measured."""
     waits: WaitsTold | None = None
     spare_s: Amount | None = None
     """Time by which work on the node may become longer before a query exceeds its `max_latency`; None: no query there has one."""

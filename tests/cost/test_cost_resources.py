@@ -125,6 +125,22 @@ def test_others_that_never_pause_keep_no_more_than_their_share_beside_work_that_
     np.testing.assert_allclose(running.capacity_ns(1, 1.0), [3e9])
 
 
+def test_at_the_low_edge_others_keep_as_much_as_they_may():
+    """Of a core, work gets 0.75 on average and 0.5 at least; where the least is not told, all use by others counts."""
+    beside = node(others=UseSeries((4.0, 1.0)), share=0.75, share_low=0.5, agent=0.1)
+
+    np.testing.assert_allclose(beside.capacity_ns(2, 1.0, Edge.LOW), [1.9 * SPEED.low * 1e9] * 2)
+    np.testing.assert_allclose(beside.capacity_ns(2, 1.0), [5.8e9, 6e9])
+    idle = node(others=UseSeries((0.5,)), share=0.75, share_low=0.5)
+    np.testing.assert_allclose(idle.capacity_ns(1, 1.0, Edge.LOW), [3.5 * SPEED.low * 1e9])
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.5, 0.6), (0.5, -0.1), (None, 0.1), (0.5, math.nan)])
+def test_a_least_share_that_cannot_be_is_refused(share, least):
+    with pytest.raises(ShapeError, match="of a core at least"):
+        node(share=share, share_low=least)
+
+
 def test_the_agent_keeps_what_it_uses_itself_whatever_other_programs_give_up():
     np.testing.assert_allclose(node(others=UseSeries((4.0,)), share=0.75, agent=0.5).capacity_ns(1, 1.0), [5e9])
     np.testing.assert_allclose(node(others=UseSeries((0.5,)), share=1.0, agent=0.5).capacity_ns(1, 1.0), [7e9])

@@ -170,6 +170,7 @@ def test_the_share_of_a_core_is_measured_now_and_then_while_others_are_busy() ->
     told = cost_store.own(2, 0.0, now=26.0)
     assert told.share is not None
     assert 0.5 < told.share < 0.6, "the latest share counts most"
+    assert told.share_low == 0.0, "two measurements that differ say little about the least"
     heard = CostStore("n2")
     heard.hear("n1", told, (), now=26.0)
     assert heard.nodes.of("n1", 26.0).share == told.share
