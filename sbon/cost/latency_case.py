@@ -1,23 +1,28 @@
 """A case of a placed query: its operators and links with their work over time, all figures at one edge, and the latency that follows.
 
+At the high edge, errors of costs that were measured apart do not add up (`sbon.cost.independent_errors`).
+
 The graph of the plan becomes a graph of operators on nodes and on links (Mace, section VII-B), with the work that `flow` computes.
 """
 
 import functools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sbon.cost.arrivals import Series
 from sbon.cost.completions import circles, grouped
 from sbon.cost.figure import Edge
 from sbon.cost.flow import Flow, FlowGraph, FlowLink, OperatorFlow
 from sbon.cost.flow_by_way import Carrier, work_by_way
+from sbon.cost.independent_errors import at_high_edge
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
 from sbon.cost.mace import Expected, Terms, expected, lemma_epsilon_s, lower_s, overloaded, upper_s
 from sbon.cost.merged_batches import SLICE_ROWS, shares_of_batches, wait_for_later_rows_s
 from sbon.cost.node_excess import Nodes, excess_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.ways import Role, Ways, by_way
-from sbon.types import FloatArray, NodeId, OperatorId
+from sbon.types import FloatArray, IntArray, NodeId, OperatorId
 
 LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
 """Widths (s) and numbers of intervals to try, in order. The narrowest width is the pace of sources: an interval has one batch of each."""
@@ -71,6 +76,8 @@ class Case:
         slow_or_fast = {Edge.LOW: Edge.HIGH, Edge.HIGH: Edge.LOW}.get(edge, edge)
         self.names: list[NodeId] = list(dict.fromkeys(query.node_of[spec.id] for spec in query.plan.operators))
         hosts = query.nodes_at(tuple(self.names), slow_or_fast, intervals, width_s)
+        if edge is Edge.HIGH:
+            flow = _at_high_edge(query, graph, flow, self._series, self.names, hosts.cores)
         self.operators: list[OperatorCost] = []
         self._where: list[int] = []
         self._work: list[FloatArray] = []
@@ -114,7 +121,7 @@ class Case:
         self.node_of, self.work, self.grain = np.array(self._where, dtype=np.int64), np.array(self._work), np.array(self._grain)
         self._kept: FloatArray | None = None
         """Share of the work of each operator that is left where batches are processed together; None if all are processed one by one."""
-        if query.arrivals and edge is not Edge.HIGH:
+        if query.arrivals:
             self._kept = np.ones_like(self.work)
             self._kept[numbers] = self._merged(flow, graph)
         self._of_batch = self._uneven(flow, graph) if query.arrivals and edge is Edge.EXPECTED else np.ones((len(self.operators), 1))
@@ -147,7 +154,7 @@ class Case:
         """Returns the share of the work of each operator of the plan that is left where batches that wait are processed together.
 
         Only for operators without windows and joins before them, whose rows come with those of the sources. The backlog is followed by
-        quarters of a second.
+        quarters of a second. At the high edge, work that comes from other nodes may come slowly, so that no batches wait.
         """
         specs = self.query.plan.operators
         rows = [graph.index[spec.id] for spec in specs]
@@ -158,16 +165,18 @@ class Case:
             np.add.reduceat(one[rows], starts, axis=1) for one in (flow.rows_in, flow.batches, flow.fixed_ns, flow.load_ns)
         )
         can = np.add.reduceat(self.nodes.per_interval(self.width_s, found.shape[1]), starts, axis=1)
-        bent = _behind_windows(graph)
+        bent, is_bound = _behind_windows(graph), self.edge is Edge.HIGH
         for place, name in enumerate(self.names):
             here = [number for number, spec in enumerate(specs) if self.query.node_of[spec.id] == name]
             left = can[place] - sum(load[number] for number in here if specs[number].id in bent)
             here = [number for number in here if specs[number].id not in bent]
+            if is_bound and any(self.query.node_of[link.source] != name for number in here for link in graph.incoming(specs[number].id)):
+                left = np.full(len(left), np.inf)
             costs = [graph.operators[specs[number].id].ports[0].per_row_ns for number in here]
             quantum_ns = self.query.quantum_s * self.nodes.capacity_per_s[place]
             most = np.array([max(SLICE_ROWS, quantum_ns / max(cost, 1e-3)) for cost in costs])
             of_rows = load[here] - fixed[here]
-            shares = shares_of_batches(taken[here], batches[here], fixed[here], of_rows, left, each * self.width_s, most)
+            shares = shares_of_batches(taken[here], batches[here], fixed[here], of_rows, left, each * self.width_s, most, is_bound=is_bound)
             whole = np.where(load[here] > 0, load[here], 1.0)
             kept = (of_rows + shares * fixed[here]) / whole
             found[here] = np.repeat(np.where(load[here] > 0, kept, 1.0), each, axis=1)[:, : found.shape[1]]
@@ -239,7 +248,20 @@ class Case:
         wait_s = WAITS * max(query.nodes[name].longest_wait_s() for name in self.names)
         terms = Terms(blocking_s=query.quantum_s + wait_s, pace_s=query.pace_s, clock_s=query.clock_s)
         even = not query.arrivals  # bursts begin and end within intervals
-        return upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms, even=even)
+        found = upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms, even=even)
+        return found if even else self._with_later_rows(found)
+
+    def _with_later_rows(self, late_s: FloatArray) -> FloatArray:
+        """Returns upper bounds of rows that are answered with the last row of their batch: (intervals,).
+
+        Batches that wait are taken together, so the last row may be as much later as a full batch takes to come, but not later than this
+        row would be done."""
+        rows = np.sum([one.rows for one in self._series.values()], axis=0)
+        ends_s = self.width_s * np.arange(len(rows) + 1)
+        behind_s = np.concatenate([[0.0], late_s])
+        ahead_s = wait_for_later_rows_s(rows, self.width_s, 2 * behind_s, 2 * SLICE_ROWS, 0.0)[1:]
+        done_s: FloatArray = np.interp(ends_s[1:] + ahead_s, ends_s[1:], ends_s[:-1] + late_s)
+        return done_s - ends_s[:-1]
 
     def _add(
         self,
@@ -347,6 +369,21 @@ def case_at(query: PlacedQuery, edge: Edge) -> Case:
         if case.is_drained():
             break
     return case
+
+
+def _at_high_edge(
+    query: PlacedQuery, graph: FlowGraph, flow: Flow, series: Mapping[OperatorId, Series], names: Sequence[NodeId], cores: IntArray
+) -> Flow:
+    """Returns the flow of all figures together at their high edge, of that of each figure at its own."""
+    expected = query.flow(Edge.EXPECTED)
+    sources = {
+        spec.id: tuple(one for port in query.statistics[spec.id].ports for one in (port.law.source, port.selectivity.source))
+        for spec in query.plan.operators
+    }
+    node_of = np.array([names.index(query.node_of[spec.id]) for spec in query.plan.operators], dtype=np.int64)
+    ends = [(names.index(query.node_of[link.source]), names.index(query.node_of[link.target])) for link in query.plan.links]
+    link_of = np.array([-1 if one == other else one * len(names) + other for one, other in ends], dtype=np.int64)
+    return at_high_edge((expected, expected.series(series)), (graph, flow), sources, node_of, link_of, cores)
 
 
 def _behind_windows(graph: FlowGraph) -> set[OperatorId]:

@@ -20,7 +20,15 @@ CLOSE_S = 1e-6
 
 
 def shares_of_batches(
-    rows: FloatArray, batches: FloatArray, fixed: FloatArray, of_rows: FloatArray, capacity: FloatArray, width_s: float, most: FloatArray
+    rows: FloatArray,
+    batches: FloatArray,
+    fixed: FloatArray,
+    of_rows: FloatArray,
+    capacity: FloatArray,
+    width_s: float,
+    most: FloatArray,
+    *,
+    is_bound: bool = False,
 ) -> FloatArray:
     """Returns the share of the batches into each operator of a node that are processed one by one: (operators, intervals).
 
@@ -32,6 +40,8 @@ def shares_of_batches(
     capacity : (intervals,), work that the node can do
     width_s : width of an interval
     most : (operators,), rows that are taken at once
+    is_bound : True: no greater share is possible with this work of rows and batches. A backlog within an interval tends to the one that
+        neither grows nor shrinks; so its lesser end is that at the start if it grows, else that at the end. False: in the middle
 
     Examples
     --------
@@ -57,7 +67,7 @@ def shares_of_batches(
         fewest = needed[interval] + sum(work * few for _, work, few in operators)
         # The backlog in the middle of the interval is behind + (load / capacity - 1) width / 2, and the load falls with it. Newton's steps
         # from below stay below, because the load is convex.
-        half_s, load = width_s / 2, fewest
+        half_s, load = width_s if is_bound else width_s / 2, fewest
         middle_s = max(0.0, behind_s + (fewest / can - 1) * half_s)
         for _ in range(NEWTON):
             load, slope = needed[interval], 1.0
@@ -70,6 +80,9 @@ def shares_of_batches(
             middle_s = max(0.0, middle_s + step_s)
             if abs(step_s) < CLOSE_S:
                 break
+        if is_bound and middle_s > behind_s:
+            middle_s = behind_s
+            load = needed[interval] + sum(work * max(few, 1 / (1 + middle_s * per_s)) for per_s, work, few in operators)
         found[:, interval] = [max(few, 1 / (1 + middle_s * per_s)) for per_s, _, few in operators]
         behind_s = max(0.0, behind_s + (load / can - 1) * width_s)
     return found * filled

@@ -3,6 +3,8 @@
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sbon.cost.figure import Edge
 from sbon.cost.latency_case import Case
@@ -12,15 +14,18 @@ from sbon.cost.placed_query import PlacedQuery
 from sbon.engine.execution import SLICE_ROWS_MIN
 from sbon.types import FloatArray
 from tests.cost.test_bursts import query_of
+from tests.examples import examples
 
 WIDTH_S = 0.25
 
 
-def shares(rows: FloatArray, batches: FloatArray, batch_s: float, row_s: float, most: float = 64.0, can: float = 1.0) -> FloatArray:
+def shares(
+    rows: FloatArray, batches: FloatArray, batch_s: float, row_s: float, most: float = 64.0, can: float = 1.0, *, is_bound: bool = False
+) -> FloatArray:
     """Returns the shares of one operator on a node with so many cores."""
     one, work = np.atleast_2d(rows), np.atleast_2d(batches) * batch_s
     capacity = np.full(one.shape[1], can * WIDTH_S)
-    return shares_of_batches(one, np.atleast_2d(batches), work, one * row_s, capacity, WIDTH_S, np.array([most]))[0]
+    return shares_of_batches(one, np.atleast_2d(batches), work, one * row_s, capacity, WIDTH_S, np.array([most]), is_bound=is_bound)[0]
 
 
 def test_slices_are_those_of_the_engine() -> None:
@@ -90,12 +95,39 @@ def test_a_burst_is_less_late_if_batches_cost_more_than_rows() -> None:
     assert of_batches.worst_s.value < 0.5 * of_rows.worst_s.value
 
 
-def test_the_upper_bound_counts_all_batches() -> None:
+def test_the_upper_bound_counts_all_batches_where_work_comes_from_other_nodes() -> None:
+    """It may come slowly, so that no batches wait."""
     query = bursty(0.5)
 
     most, expected = (np.sort(Case(query, edge, WIDTH_S, 512).work.sum(axis=0))[-6:].sum() for edge in (Edge.HIGH, Edge.EXPECTED))
 
     assert most > 1.3 * expected, "batches of 25 rows cost as much as their rows, and full ones have 64"
+
+
+def test_the_upper_bound_takes_batches_together_where_all_work_begins() -> None:
+    query = bursty(0.5)
+    on_one_node = msgspec.structs.replace(query, node_of=dict.fromkeys(query.node_of, "b"))
+
+    most, expected = (np.sort(Case(on_one_node, edge, WIDTH_S, 512).work.sum(axis=0))[-6:].sum() for edge in (Edge.HIGH, Edge.EXPECTED))
+
+    assert expected < most < 1.3 * expected
+
+
+@given(st.lists(st.floats(0.0, 60.0), min_size=1, max_size=12), st.floats(1e-3, 2e-2), st.floats(1e-4, 2e-2))
+@examples(40)
+def test_no_backlog_is_greater_than_that_of_the_bound(rows: list[float], batch_s: float, row_s: float) -> None:
+    """The plain twin follows the backlog in steps of 0.1 ms."""
+    all_rows = np.array(rows)
+    batches = np.minimum(all_rows, 25.0)
+    found = shares(all_rows, batches, batch_s, row_s, is_bound=True)
+    bound_s = behind_s = 0.0
+    steps = 2500
+    for count, each, share in zip(rows, batches.tolist(), found.tolist(), strict=True):
+        bound_s = max(0.0, bound_s + count * row_s + share * each * batch_s - WIDTH_S)
+        for _ in range(steps):
+            alone = max(1 / (1 + behind_s * each / WIDTH_S), min(1.0, max(each, count) / max(each, 1e-9) / 64))
+            behind_s = max(0.0, behind_s + (count * row_s + alone * each * batch_s - WIDTH_S) / steps)
+        assert behind_s <= bound_s + 1e-3
 
 
 def test_rows_of_a_burst_wait_for_the_last_row_of_their_batch() -> None:
