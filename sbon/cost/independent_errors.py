@@ -1,8 +1,9 @@
-"""Bounds the work of a query from above by costs and shares of rows that are all uncertain, but independently of each other.
+"""Bounds the work of a query from above by costs and shares of rows that are all uncertain, but partly independently of each other.
 
-If each figure were at its high edge, the work of 14 operators would be far above what any run shows: errors of figures that were measured
-apart cancel each other. So the work of a node exceeds the expected one by the root of the sum of squares: of what each figure adds to the
-work of that node if it alone is at its high edge. Figures by rules of thumb and declared ones may all err alike, and add up.
+If each figure were at its high edge, the work of 14 operators would be far above what any run shows: errors of shares of rows that were
+measured apart cancel each other. So the work of a node exceeds the expected one by the root of the sum of squares: of what each figure adds
+to the work of that node if it alone is at its high edge. Figures that may all err alike are one: all costs, because a machine may be slower
+than it was when they were measured, and what is declared or rests on rules of thumb.
 """
 
 import math
@@ -68,8 +69,8 @@ def _share(errors: FloatArray) -> float:
 
 
 class _Errors:
-    """Follows what each figure adds to rows and work. Columns: rows out of each operator, its cost or the bytes of its rows, and all
-    figures together that may err alike."""
+    """Follows what each figure adds to rows, work and bytes. Columns: rows out of each operator, the bytes of its rows, and all figures
+    together that may err alike."""
 
     def __init__(self, graph: FlowGraph, least: Flow, most: Flow, sources: Mapping[OperatorId, tuple[Source, ...]]) -> None:
         self._graph, self._sources = graph, sources
@@ -97,13 +98,12 @@ class _Errors:
                 column = count + source if self._is_measured(link.source) else -1
                 row_bytes = self._graph.operators[link.source].row_bytes
                 sent[way] = _with_own(row_bytes * self._out[source], self._bytes[way], column)
-            is_measured = self._is_measured(name)
             added = self._rows_most[row] - self._rows[row]
-            self._out[row] = _with_own(self._inherited(operator, ports, rows, row), added, row if is_measured else -1)
+            self._out[row] = _with_own(self._inherited(operator, ports, rows, row), added, row if self._is_measured(name) else -1)
             costs = np.array([port.per_row_ns for port in operator.ports]) @ ports
             if operator.join is not None:
                 costs = costs + operator.join.per_row_out_ns * self._out[row]
-            work[row] = _with_own(costs, self._work_most[row] - self._work[row], count + row if is_measured else -1)
+            work[row] = _with_own(costs, self._work_most[row] - self._work[row], -1)
         return work, sent
 
     def _is_measured(self, name: OperatorId) -> bool:

@@ -77,16 +77,15 @@ def bound(figures: Sequence[Figures], links: Sequence[FlowLink], sources: tuple[
 def test_the_work_of_a_node_exceeds_the_expected_by_the_root_of_the_sum_of_squares(
     drawn: tuple[list[Figures], list[FlowLink]], nodes: int
 ) -> None:
-    """The plain twin walks the graph once for each figure, with that one alone at its high edge."""
+    """The plain twin walks the graph once for each share of rows, with that one alone at its high edge, and once with all costs there."""
     figures, links = drawn
     count = len(figures)
     expected = walked(figures, links, [(False, False)] * count)[1].load_ns.sum(axis=1)
     alone = []
     for number in range(count):
-        for edge in ((True, False), (False, True)):
-            high = [(False, False)] * count
-            high[number] = edge
-            alone.append(walked(figures, links, high)[1].load_ns.sum(axis=1) - expected)
+        high = [(other == number, False) for other in range(count)]
+        alone.append(walked(figures, links, high)[1].load_ns.sum(axis=1) - expected)
+    alone.append(walked(figures, links, [(False, True)] * count)[1].load_ns.sum(axis=1) - expected)
 
     found = bound(figures, links, MEASURED, nodes).load_ns.sum(axis=1) - expected
 
@@ -137,16 +136,17 @@ def test_a_share_of_none_that_may_be_more_counts_behind_it() -> None:
 
 
 def test_with_several_cores_each_operator_is_bounded_as_if_alone() -> None:
-    """Two operators with equal errors: together the root of 2 of one, but the core that works on one of them may have all of it."""
-    figures = [Figures(1.0, 0.0, 0.0, 0.0), Figures(1.0, 5.0, 0.0, 0.01), Figures(1.0, 5.0, 0.0, 0.01)]
-    links = [FlowLink(LinkId(f"l{number}"), name(0), name(number + 1)) for number in range(2)]
-    none, both = (walked(figures, links, [(edge, edge)] * 3) for edge in (False, True))
-    sources = {name(number): MEASURED for number in range(3)}
-    where = np.zeros(3, dtype=np.int64), np.full(2, -1)
+    """Two filters with equal errors: the work behind both has the root of 2 of one, but the core that works behind one may have all of
+    it."""
+    figures = [Figures(1.0, 0.0, 0.0, 0.0), *[Figures(0.5, 0.0, 0.01, 0.0)] * 2, *[Figures(1.0, 5.0, 0.0, 0.0)] * 2]
+    links = [FlowLink(LinkId(f"l{number}"), name((0, 0, 1, 2)[number]), name(number + 1)) for number in range(4)]
+    none, both = (walked(figures, links, [(edge, edge)] * 5) for edge in (False, True))
+    sources = {name(number): MEASURED for number in range(5)}
+    where = np.zeros(5, dtype=np.int64), np.full(4, -1)
 
-    one, two = (at_high_edge(none, both, sources, *where, np.array([cores])).load_ns[1:].sum() for cores in (1, 2))
+    one, two = (at_high_edge(none, both, sources, *where, np.array([cores])).load_ns[3:].sum() for cores in (1, 2))
 
-    least, most = (float(flow.load_ns[1:].sum()) for _, flow in (none, both))
+    least, most = (float(flow.load_ns[3:].sum()) for _, flow in (none, both))
     assert one - least == pytest.approx((most - least) / math.sqrt(2))
     assert two == pytest.approx(most)
 
