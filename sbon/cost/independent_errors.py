@@ -92,12 +92,12 @@ class _Errors:
             rows = np.zeros(len(operator.ports))
             for link in self._graph.incoming(name):
                 source = index[link.source]
-                ports[link.port] += self._out[source]
-                rows[link.port] += self._rows[source]
+                ports[link.port] += link.share * self._out[source]
+                rows[link.port] += link.share * self._rows[source]
                 way = place[link.id]
                 column = count + source if self._is_measured(link.source) else -1
                 row_bytes = self._graph.operators[link.source].row_bytes
-                sent[way] = _with_own(row_bytes * self._out[source], self._bytes[way], column)
+                sent[way] = _with_own(row_bytes * link.share * self._out[source], self._bytes[way], column)
             added = self._rows_most[row] - self._rows[row]
             self._out[row] = _with_own(self._inherited(operator, ports, rows, row), added, row if self._is_measured(name) else -1)
             costs = np.array([port.per_row_ns for port in operator.ports]) @ ports

@@ -52,7 +52,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[Figures], list[FlowLink]]:
     links = []
     for number in range(1, count + 1):
         for source in draw(st.sets(st.integers(0, number - 1), min_size=1, max_size=3)):
-            links.append(FlowLink(LinkId(f"l{len(links)}"), name(source), name(number)))
+            links.append(FlowLink(LinkId(f"l{len(links)}"), name(source), name(number), share=draw(st.sampled_from([0.25, 1.0]))))
     return figures, links
 
 
