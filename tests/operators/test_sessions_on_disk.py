@@ -125,14 +125,14 @@ def few(gap: int, disk: VirtualDisk, memory_bytes: int = 60_000) -> Session:
 def test_memory_is_bounded_and_ended_sessions_leave_the_disk() -> None:
     disk = VirtualDisk()
     operator, most, rows = few(1_000, disk), 0, 0
-    for start in range(0, 20_000, 40):
+    for start in range(0, 6_000, 40):
         operator.process(0, frame([(start + one, f"key {start + one}", 1.0, 1) for one in range(40)], "tkfi"))
         rows += sum(one.height for one in operator.advance(start))
         most = max(most, operator.state_rows)
         assert held_bytes(operator) < 60_000
     assert 1_000 < most < 2_600
     assert disk.peak_bytes < 600_000
-    assert rows + sum(one.height for one in operator.advance(WATERMARK_END)) == 20_000
+    assert rows + sum(one.height for one in operator.advance(WATERMARK_END)) == 6_000
     assert disk.files == {}
 
 
@@ -176,7 +176,7 @@ def test_a_full_disk_stops_rows_but_not_answers() -> None:
 def test_copies_have_no_sessions_that_have_ended() -> None:
     """Their fragments stay in a run until all panes of the run have ended, or a merge leaves them out."""
     operator, met = few(1_000, VirtualDisk()), 0
-    for start in range(0, 6_000, 40):
+    for start in range(0, 3_000, 40):
         operator.process(0, frame([(start + one, f"key {start + one}", 1.0, 1) for one in range(40)], "tkfi"))
         operator.advance(start)
         cold = operator._cold

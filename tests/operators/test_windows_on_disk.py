@@ -246,8 +246,8 @@ def test_copies_between_the_steps_of_a_fold_are_whole(monkeypatch: pytest.Monkey
     monkeypatch.setattr(cold_partials, "RANGE_ROWS_MAX", 20)
     operator = Window(WindowParams("t", 10**6, 10**6, (("k", K),), MORE), room_of(VirtualDisk(), 10**6))
     draw = np.random.default_rng(3)
-    for number in range(6):
-        operator.process(0, drawn(number, 80, draw))
+    for number in range(4):
+        operator.process(0, drawn(number, 40, draw))
         operator._aggregate_pending()
     expected = rows_of(operator.fork().advance(WATERMARK_END))
     assert operator._cold is not None
