@@ -79,7 +79,7 @@ ODD = ["{}\n", '{"n": "x%d"}\n', "no %d\n", '{"ts": "day %d"}\n', "\n"]
 
 
 # No shrinking: each example reads a file, so shrinking takes minutes, and a smaller example shows no more.
-@settings(max_examples=40, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(40), phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_rows_keep_their_order_whatever_part_is_ready_first(folder: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from([GOOD, GOOD, GOOD, *ODD]), min_size=8, max_size=40))

@@ -21,6 +21,7 @@ from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.watermarks import WATERMARK_END
 from tests.connector_world import columns, context, drain, sink, source
+from tests.examples import examples
 
 READINGS = columns(ts="time", sensor="text", value="float", ok="bool", n="int", age="interval")
 CSV = '''sensor,ts,value,ok,n,age,extra
@@ -97,7 +98,7 @@ def test_records_larger_than_a_chunk_and_breaks_between_quotes_are_no_trouble(tm
     assert rows["sensor"].to_list() == ["a", "b, the\nsecond", None]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), min_size=1), st.integers(-(2**63), 2**63 - 1))),
     st.integers(1, 60),

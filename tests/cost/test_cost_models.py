@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.cost.latency import KnownLatencies
@@ -20,6 +20,7 @@ from sbon.optimiser.views import Branch, Insert, Migrate, Neighbour, OperatorVie
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
+from tests.examples import examples
 from tests.placement_worlds import node, place
 
 
@@ -59,7 +60,7 @@ def placed_problems(draw):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(found=placed_problems(), to=st.sampled_from(NODES), which=st.integers(0, 3))
 def test_a_move_costs_the_difference_of_two_assignments(model, found, to, which):
     problem, assignment, conditions = found
@@ -71,7 +72,7 @@ def test_a_move_costs_the_difference_of_two_assignments(model, found, to, which)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(found=placed_problems())
 def test_exact_placement_finds_what_no_assignment_undercuts(model, found):
     problem, assignment, conditions = found

@@ -6,7 +6,7 @@ from collections import deque
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.cost.overlap import OverlapFit, OverlapLaw, RowLaw
@@ -186,7 +186,7 @@ class Listed:
         return self._left.popleft()
 
 
-@settings(max_examples=6, deadline=None)
+@examples(40)
 @given(st.integers(0, 10_000))
 def test_the_world_equals_loops_over_windows_and_rows(seed):
     trace = small_trace(seed)
@@ -209,7 +209,7 @@ DEALERS = {
 }
 
 
-@settings(max_examples=10, deadline=None)
+@examples(60)
 @given(st.integers(0, 10_000), st.sampled_from(sorted(DEALERS)), st.integers(1, 5), st.floats(0.05, 50), st.booleans())
 def test_any_dealer_names_an_instance_and_the_same_one_again(seed, name, instances, bound_s, knows):
     """An instance that does not exist would fail. No dealer sends fewer rows than `OneCopy`, or more than every row to every instance."""

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.dealing.choice import best_by_replay
@@ -13,6 +13,7 @@ from sbon.dealing.instance_records import InstanceRecords, Setting
 from sbon.dealing.merging import Candidate, Merger
 from sbon.dealing.splitting import Splitter
 from sbon.errors import ShapeError
+from tests.examples import examples
 
 SCOPE_S = 8.0
 PATTERN = re.compile("ab*c")
@@ -87,7 +88,7 @@ class Instances:
         self.starts.pop(instance, None)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**31), st.sampled_from(["round-robin", "one-copy", "chance", "replay"]), st.integers(1, 6), st.booleans())
 def test_answers_are_those_of_one_instance(seed, dealer, instances, skip_to_next):
     rng = np.random.default_rng(seed)

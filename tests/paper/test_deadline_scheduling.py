@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.deadline_scheduling.batches import BatchEdf, InOrder
@@ -22,6 +22,7 @@ from sbon.deadline_scheduling.tuples import Tuples, Waiting, is_schedulable, lar
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
 from sbon_testbed.deadlines.overload import Trace, compare, policies, serve, trace
+from tests.examples import examples
 
 DISK = (0.00004, 0.0006)
 """Costs of a row in memory and on disk, twenty times the paper's."""
@@ -40,7 +41,7 @@ def everything(policy: Policy, now_s: float = 0.0) -> list[int]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 8)), max_size=12), st.integers(0, 4))
 def test_algorithm_1_is_as_good_as_all_subsets(drawn, now):
     """Proposition 4.1."""
@@ -53,7 +54,7 @@ def test_algorithm_1_is_as_good_as_all_subsets(drawn, now):
         assert not any(is_schedulable(chosen, now) for chosen in itertools.combinations(rows, len(kept) + 1))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9), st.booleans()), max_size=60), st.integers(0, 5))
 def test_the_tree_is_the_list(drawn, now):
     """Algorithm 2 keeps the rows of algorithm 1, also when rows come and go in between."""
@@ -74,7 +75,7 @@ def test_the_tree_is_the_list(drawn, now):
         assert len(largest_schedulable_subset(rows, now)) == len(rows)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 2)), min_size=1, max_size=40), st.integers(0, 3))
 def test_cells_keep_as_many_as_tuples_where_costs_and_deadlines_agree(drawn, now):
     costs = Costs([1.0, 2.0, 5.0])

@@ -6,7 +6,7 @@ from statistics import NormalDist
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.cost.phase_sums import chernoff_quantile_s, distribution, of_histograms
@@ -18,6 +18,7 @@ from sbon.digest import GROWTH, Digest
 from sbon.errors import ConfigError, ShapeError
 from sbon.search.resources import Wanted, best_of, greatest_rates, plan_resources
 from sbon_testbed.deadlines.world import Setting, simulate
+from tests.examples import examples
 from tests.paper.stages_plain import phases_of, slowdown_of, wait_of
 
 WORDS = Job(
@@ -38,7 +39,7 @@ def setting(
     return Settings(nodes=nodes, maps=maps, updates=updates, pace_s=pace_s, exchange_s=exchange_s, poll_s=poll_s)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(40)
 @given(
     st.integers(1, 20),
     st.integers(1, 8),

@@ -180,7 +180,7 @@ def test_a_batch_that_finds_the_disk_full_can_be_taken_again(full: str):
     failed = 0
     said = {"disk": "No space left", "share": "engine.state_disk_max", "broken": "Input/output"}[full]
     start = 50_000
-    while start < 60_000:
+    while start < 55_000:
         try:
             raise_counts(states, twin, keys_of("int", range(start, start + BATCH)), False)
             start += BATCH
@@ -260,10 +260,10 @@ def test_merges_do_not_stop_for_long(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(runs.Run, "between", counted)
     states, twin = States(KINDS["int"], STATES, room_of(VirtualDisk(), 20_000)), Twin()
-    for start in range(0, 30_000, BATCH):
+    for start in range(0, 20_000, BATCH):
         merged.append(0)
         raise_counts(states, twin, keys_of("int", [*range(start, start + BATCH - 1), start // 2]), False)
-    assert sum(merged) > 30_000
+    assert sum(merged) > 20_000
     assert max(merged) < 4_000
 
 

@@ -14,7 +14,7 @@ from tests.processes import Process, wait_until
 from tests.text_files import whole_lines
 
 pytestmark = needs_broker
-ROWS = 6000
+ROWS = 3000
 IN_FLIGHT, HELD = 100, 1000
 """Limits of unacknowledged messages of the sink and the source: about as many may repeat after each break."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon.cli.__main__ import run
 from tests.examples import seeds
 
 SCENARIOS = Path(__file__).resolve().parents[3] / "testbed" / "scenarios"
@@ -54,8 +55,8 @@ def test_the_same_seed_writes_the_same_bytes_and_another_seed_gives_another_run(
         start(tmp_path / f"{name}.json", tmp_path / f"out-{name}", number, "--seed", str(seed), "--duration", "5")
         for number, (name, seed) in enumerate(chosen.items())
     ]
-    for run in runs:
-        run.communicate(timeout=600)
+    for process in runs:
+        process.communicate(timeout=600)
     one, again, other = ((tmp_path / f"{name}.json").read_bytes() for name in chosen)
     assert one == again
     assert (tmp_path / "out-one" / "agents.log").read_bytes() == (tmp_path / "out-again" / "agents.log").read_bytes()
@@ -84,10 +85,9 @@ def test_a_scenario_moves_operators_and_loses_nothing(tmp_path):
         ([str(SCENARIOS / "ocean.toml"), "--duration", "0"], 2, "--duration 0, expected seconds above 0"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, arguments, code, words):
-    done = subprocess.run(
-        [sys.executable, "-m", "sbon.cli", "testbed", "run", *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode == code
-    assert words in done.stderr
-    assert done.stderr.strip().count("\n") == 0
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, arguments, code, words):
+    monkeypatch.chdir(tmp_path)
+    assert run(["testbed", "run", *arguments]) == code
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.strip().count("\n") == 0
