@@ -19,10 +19,10 @@ from sbon.state import sorted_runs
 from sbon.watermarks import WATERMARK_END
 from sbon_testbed.simulator.disk import VirtualDisk
 from tests.examples import examples
+from tests.operators.stories_on_disk import EVENTS, FEW, KEYS, MORE, go_through, moved, room_of, same
 from tests.operators.stream_twins import Row, frame, rows_of, session_twin
 from tests.operators.test_sessions import expected
 from tests.operators.test_windows import AGGREGATES
-from tests.operators.test_windows_on_disk import EVENTS, FEW, KEYS, MORE, drawn, moved, room_of
 
 K = Column("k")
 
@@ -40,10 +40,6 @@ def _small() -> Iterator[None]:
         yield
 
 
-def same(part: Session, whole: Session, watermark: int) -> None:
-    assert list(map(repr, rows_of(part.advance(watermark)))) == list(map(repr, rows_of(whole.advance(watermark))))
-
-
 @examples(100)
 @given(
     EVENTS,
@@ -54,45 +50,7 @@ def same(part: Session, whole: Session, watermark: int) -> None:
 )
 def test_answers_are_those_of_all_in_memory(events: list[str], gap: int, keys: str, lateness: int, seed: int) -> None:
     asked = SessionParams("t", gap, KEYS[keys], MORE if seed % 2 else FEW, lateness)
-    rng, draw = random.Random(seed), np.random.default_rng(seed)
-    disk, now, forks = VirtualDisk(), 0, list[Session]()
-    whole, part = Session(asked), Session(asked, room_of(disk))
-    for event in [*events, "free", "end"]:
-        match event:
-            case "rows":
-                rows = drawn(now, rng.randint(1, 80), draw)
-                try:
-                    part.process(0, rows)
-                except StateFullError:
-                    same(part.fork(), whole.fork(), WATERMARK_END)
-                    disk.capacity_bytes = float("inf")
-                    part.process(0, rows)
-                whole.process(0, rows)
-            case "pass" | "pass far" | "end":
-                now += rng.randint(1, 60) if event == "pass" else rng.randint(100, 2_000)
-                same(part, whole, WATERMARK_END if event == "end" else now - rng.choice([0, 50]))
-            case "fork":  # continues with the copy; changing the original must not change it
-                forks.append(part)
-                part = part.fork()
-                if disk.capacity_bytes == float("inf"):
-                    forks[-1].process(0, drawn(now, 40, draw))
-                forks[-1].advance(now + 10)
-            case "move" | "copy" if disk.capacity_bytes == float("inf"):
-                if event == "move":
-                    part = moved(part, Session(asked, room_of(disk)), rng)
-                else:  # through a host that keeps all in memory
-                    there = Session(asked)
-                    there.restore(part.snapshot())
-                    same(there.fork(), whole.fork(), WATERMARK_END)
-                    part = Session(asked, room_of(disk))
-                    part.restore(there.snapshot())
-            case "full":
-                disk.capacity_bytes = disk.used_bytes + rng.choice([0, 3_000])
-            case "free":
-                disk.capacity_bytes = float("inf")
-    assert (part.late_rows, part.state_rows) == (whole.late_rows, 0)
-    forks.clear()
-    assert disk.files == {}
+    go_through(events, lambda room: Session(asked, room), lambda part, whole: same(part, whole, WATERMARK_END), seed)
 
 
 @examples(20)
@@ -102,7 +60,7 @@ def test_answers_are_those_of_a_plain_loop(gap: int, disorder: int, seed: int) -
     operator = Session(SessionParams("t", gap, (("k", K),), AGGREGATES, 0), room_of(disk, 40_000))
     rows = [
         (at + rng.randint(0, disorder), f"key {number % 150}", rng.choice([None, 0.5, 1e16, -1e16, 3.25]), int(number % 9))
-        for at, number in enumerate(draw.zipf(1.2, 600).tolist())
+        for at, number in enumerate(draw.zipf(1.2, 400).tolist())
     ]
     found, at, cold = list[Row](), 0, 0
     while at < len(rows):

@@ -1,10 +1,9 @@
 """With most partial aggregates on disk, windows answer, row by row, as with all in memory, and as DuckDB does."""
 
 import math
-import random
 from collections.abc import Iterator
-from itertools import count, pairwise
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -13,36 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon.errors import RemoteProtocolError, StateError, StateFullError
+from sbon.errors import RemoteProtocolError, StateError
 from sbon.operators import cold_partials
 from sbon.operators.sizes import held_bytes
 from sbon.operators.window import Window
-from sbon.operators.windowed import Windowed
-from sbon.query.expression import Column
-from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.windowed import WindowParams
 from sbon.state import sorted_runs
-from sbon.state.room import StateRoom
 from sbon.state.sorted_runs import SortedRows, SortedWriting, below, edges
 from sbon.watermarks import WATERMARK_END
 from sbon_testbed.simulator.disk import VirtualDisk
 from tests.examples import examples
+from tests.operators.stories_on_disk import EVENTS, FEW, KEYS, MORE, K, drawn, go_through, room_of
 from tests.operators.stream_twins import Row, content, frame, rows_of
-from tests.operators.test_windows import AGGREGATES
-
-F, I, K = Column("f"), Column("i"), Column("k")  # noqa: E741
-MORE = (
-    *(one for one in AGGREGATES if one.function in ("count", "avg", "first", "count_distinct")),
-    Aggregate("median_i", "percentile_cont", I, share=0.5),
-    Aggregate("texts", "string_agg", K),
-)
-FEW = (Aggregate("n", "count", None), Aggregate("sum_i", "sum", I), Aggregate("max_f", "max", F))
-LITTLE = 12_000
-"""Memory in bytes, enough for some twenty groups with all aggregates."""
-EVENTS = st.lists(st.sampled_from(["rows", "rows", "rows", "pass", "pass far", "fork", "move", "copy", "full", "free"]), max_size=20)
-ROOMS = count()
-Kind = TypeVar("Kind", bound=Windowed)
-KEYS = {"text": (("k", K),), "text and float": (("k", K), ("f", F)), "whole": (("i", I),)}
 
 
 @pytest.fixture(autouse=True)
@@ -55,30 +36,6 @@ def _small() -> Iterator[None]:
         yield
 
 
-def room_of(disk: VirtualDisk, memory_bytes: int = LITTLE) -> StateRoom:
-    return StateRoom(disk, memory_bytes, 10**9, 10**12, 40, f"{next(ROOMS)}-")
-
-
-def drawn(now: int, many: int, draw: np.random.Generator) -> pl.DataFrame:
-    numbers = (draw.zipf(1.3, many) % 300).tolist()
-    keys = [None if one == 7 else ("k" if one % 3 else "a key longer than twelve bytes ") + str(one) for one in numbers]
-    floats = draw.choice(np.array([None, 0.0, -0.0, 2.5, 1e16, -1e16, math.nan, math.inf], object), many).tolist()
-    return frame(list(zip((now + draw.integers(-40, 60, many)).tolist(), keys, floats, numbers, strict=True)), "tkfi")
-
-
-def moved(operator: Kind, to: Kind, rng: random.Random) -> Kind:
-    """Moves the operator's state to `to` in randomly cut pieces; returns `to`."""
-    head, pieces = operator.pieces()
-    take = to.adopting(head)
-    assert take is not None
-    for name, rows in pieces:
-        cut = rng.randint(0, rows.height)
-        take(name, rows[:cut])
-        if cut < rows.height:
-            take(name, rows[cut:])
-    return to
-
-
 @examples(75)
 @given(
     EVENTS,
@@ -89,46 +46,11 @@ def moved(operator: Kind, to: Kind, rng: random.Random) -> Kind:
 )
 def test_answers_are_those_of_all_in_memory(events: list[str], shape: tuple[int, int], keys: str, lateness: int, seed: int) -> None:
     asked = WindowParams("t", *shape, KEYS[keys], MORE if seed % 2 else FEW, lateness)
-    rng, draw = random.Random(seed), np.random.default_rng(seed)
-    disk, now, forks = VirtualDisk(), 0, list[Window]()
-    whole, part = Window(asked), Window(asked, room_of(disk))
-    for event in [*events, "free", "end"]:
-        match event:
-            case "rows":
-                rows = drawn(now, rng.randint(1, 80), draw)
-                try:
-                    part.process(0, rows)
-                except StateFullError:
-                    assert repr(content(part.fork())) == repr(content(whole.fork()))
-                    disk.capacity_bytes = float("inf")
-                    part.process(0, rows)
-                whole.process(0, rows)
-            case "pass" | "pass far" | "end":
-                now += rng.randint(1, 60) if event == "pass" else rng.randint(100, 2_000)
-                watermark = WATERMARK_END if event == "end" else now - rng.choice([0, 50])
-                assert list(map(repr, rows_of(part.advance(watermark)))) == list(map(repr, rows_of(whole.advance(watermark))))
-            case "fork":  # continues with the copy; changing the original must not change it
-                forks.append(part)
-                part = part.fork()
-                if disk.capacity_bytes == float("inf"):
-                    forks[-1].process(0, drawn(now, 40, draw))
-                forks[-1].advance(now + 10)
-            case "move" | "copy" if disk.capacity_bytes == float("inf"):
-                if event == "move":
-                    part = moved(part, Window(asked, room_of(disk)), rng)
-                else:  # through a host that keeps all in memory
-                    there = Window(asked)
-                    there.restore(part.snapshot())
-                    assert repr(content(there)) == repr(content(whole))
-                    part = Window(asked, room_of(disk))
-                    part.restore(there.snapshot())
-            case "full":
-                disk.capacity_bytes = disk.used_bytes + rng.choice([0, 3_000])
-            case "free":
-                disk.capacity_bytes = float("inf")
-    assert (part.late_rows, part.state_rows) == (whole.late_rows, 0)
-    forks.clear()
-    assert disk.files == {}
+
+    def alike(part: Window, whole: Window) -> None:
+        assert repr(content(part)) == repr(content(whole))
+
+    go_through(events, lambda room: Window(asked, room), alike, seed)
 
 
 def test_a_merge_that_a_full_disk_has_ended_keeps_no_files() -> None:
