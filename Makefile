@@ -34,8 +34,9 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy --num-workers 2
 
 # Agents and Spark in processes of their own mostly wait, so that they run beside what computes; first, so that one worker has them.
-# Two workers more than cores, as many wait. What times what it starts has the machine to itself, at the end.
-WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 2)')
+# One worker more than cores, as many wait; each takes seven seconds of a core to read all tests. What times what it starts has the machine
+# to itself, at the end.
+WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
 FIRST = tests/analysis tests/system/differential tests/system/e2e tests/first_hour tests/system/integration
 LAST = tests/paper tests/system/simulation
 SUBJECTS = $(filter-out $(FIRST) $(LAST),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
