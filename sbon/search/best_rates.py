@@ -43,13 +43,21 @@ def best_rates(configuration: RatesPlacement, budget: Budget, rng: np.random.Gen
     record = relieve(configuration, budget, rng)
     if configuration.is_plain and not budget.is_used_up:
         # Relief ends where no other order has less work; annealing from there seldom fails on the same queries.
-        other = annealed(configuration, budget.rest(), rng, COOL, COOL_ITERATIONS)
-        budget.spend(other.evaluated)
-        record.offer(other.value, lambda: other.best)
+        _offer(record, annealed(configuration, budget.rest(), rng, COOL, COOL_ITERATIONS), budget)
+        if configuration.loads.has_links and not budget.is_used_up:
+            # A full link holds back what both its ends have: a second start, from an even load, ends elsewhere.
+            configuration.arrange()
+            _offer(record, annealed(configuration, budget.rest(), rng), budget)
         return record.finish()
     if math.isfinite(configuration.target) and configuration.quality >= configuration.target:
         return reactive_tabu(configuration, budget, rng, iterations=USAGE_ITERATIONS)
     return record
+
+
+def _offer(record: Record[Taken], other: Record[Taken], budget: Budget) -> None:
+    """Keeps what another search found if it is better, and counts its evaluations."""
+    budget.spend(other.evaluated)
+    record.offer(other.value, lambda: other.best)
 
 
 def annealed(
