@@ -9,7 +9,7 @@ from hypothesis import settings
 
 SOAK = 10
 """Factor by which a long run tries more examples."""
-SHARE = 0.15
+SHARE = 0.13
 """Share of the examples that `make test` tries. The mutation run tries all, because it looks for rare mistakes."""
 _times = 1.0 if os.environ.get("SBON_TEST_PROFILE") == "mutants" else SHARE
 

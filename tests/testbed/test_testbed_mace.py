@@ -75,7 +75,7 @@ def test_chunks_are_predicted_from_statistics_of_the_first(tmp_path: Path) -> No
 def test_queries_are_placed_within_bounds_of_their_latency_or_refused_if_they_cannot_be(tmp_path: Path) -> None:
     where = tmp_path / "mace.json"
 
-    assert run(["testbed", "mace", "--part", "bounds", "--bounded", "3", "--quiet", "--json", str(where)]) in (0, None)
+    assert run(["testbed", "mace", "--part", "bounds", "--bounded", "3", "--share", "0.9", "--quiet", "--json", str(where)]) in (0, None)
 
     found = json.loads(where.read_text())["bounds"]
     assert (found["queries"], found["nodes"]) == (3, 60)
