@@ -17,7 +17,7 @@ from sbon.cost.flow import Flow, FlowGraph, FlowLink, OperatorFlow
 from sbon.cost.flow_by_way import Carrier, work_by_way
 from sbon.cost.independent_errors import at_high_edge
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
-from sbon.cost.mace import Expected, Terms, expected, lemma_epsilon_s, lower_s, overloaded, upper_s
+from sbon.cost.mace import Expected, Terms, beyond_a_core, expected, lemma_epsilon_s, lower_s, overloaded, upper_s
 from sbon.cost.merged_batches import SLICE_ROWS, shares_of_batches, wait_for_later_rows_s
 from sbon.cost.node_excess import Nodes, excess_s
 from sbon.cost.placed_query import PlacedQuery
@@ -202,6 +202,12 @@ class Case:
     def overloaded(self) -> tuple[str, ...]:
         """Returns the nodes and links with more load than capacity over the whole time."""
         return tuple(self._name(number) for number in overloaded(self.work, self.node_of, self.nodes, self.width_s))
+
+    def beyond_a_core(self) -> tuple[OperatorId, ...]:
+        """Returns the operators with more work than one core can do, on nodes of several cores."""
+        found = [self._carriers[number] for number in beyond_a_core(self.work, self.node_of, self.nodes, self.width_s)]
+        several = {name for name, cores in zip(self.names, self.nodes.cores, strict=False) if cores > 1}
+        return tuple(one.id for one in found if isinstance(one, OperatorFlow) and self.query.node_of[one.id] in several)
 
     def least_s(self) -> float:
         """Returns the lower bound of the worst case in s."""

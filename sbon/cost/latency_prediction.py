@@ -17,7 +17,7 @@ from sbon.cost.mace import Expected, quantile
 from sbon.cost.node_excess import excess_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.unequal_batches import dispersion
-from sbon.types import FloatArray, NodeId
+from sbon.types import FloatArray, NodeId, OperatorId
 
 EVEN = 0.05
 """Dispersion up to which batches count as equal."""
@@ -39,6 +39,8 @@ class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of the worst case by its part: "nyc", "link nyc > ams", "batching", "network"."""
     overloaded: tuple[str, ...] = ()
     """Nodes and links whose load is above their capacity, as expected."""
+    beyond_a_core: tuple[OperatorId, ...] = ()
+    """Operators of these nodes that alone have more work than one of several cores can do, as expected."""
     at_worst_overloaded: tuple[str, ...] = ()
     """Nodes and links whose load is above their capacity at the high edge of all figures."""
 
@@ -55,7 +57,7 @@ class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """Returns the line for people."""
         if self.worst_s is None or self.p99_s is None or self.mean_s is None:
-            return f"never ends: {', '.join(self.overloaded)} {'have' if len(self.overloaded) > 1 else 'has'} more load than capacity"
+            return f"never ends: {', '.join(self.overloaded)} {'have' if len(self.overloaded) > 1 else 'has'} {self.overload()}"
         high = "no upper bound" if self.at_worst_overloaded else f"{milliseconds(self.worst_s.high)}"
         bounds = f"({milliseconds(self.worst_s.low)} to {high})"
         if self.at_worst_overloaded:
@@ -65,6 +67,11 @@ class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
         made_of = ", ".join(f"{name} {share:.0%}" for share, name in parts if share >= PART_LEAST)
         shown = f"worst {milliseconds(self.worst_s.value)} ms {bounds}, 99 % {milliseconds(self.p99_s)}, mean {milliseconds(self.mean_s)}"
         return shown + (f"; {made_of}" if made_of else "")
+
+    def overload(self) -> str:
+        """Returns what overloaded nodes have too much of, for people."""
+        alone = ", ".join(self.beyond_a_core)
+        return "more load than capacity" + (f" (one core is too little for {alone})" if alone else "")
 
     def figures(self) -> dict[str, Any]:
         """Returns the figures for programs, in ms; None where a latency grows without end."""
@@ -77,6 +84,7 @@ class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
             "mean_ms": None if self.mean_s is None else self.mean_s * 1e3,
             "parts_ms": {name: part * 1e3 for name, part in self.parts_s.items()},
             "overloaded": list(self.overloaded),
+            "beyond_a_core": list(self.beyond_a_core),
             "may_be_overloaded": list(self.at_worst_overloaded),
         }
 
@@ -91,7 +99,15 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     expected, most = expected_case(query), case_at(query, Edge.HIGH)
     overloaded, at_worst = expected.overloaded(), most.overloaded()
     if overloaded:
-        return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
+        return LatencyPrediction(
+            worst_s=None,
+            p99_s=None,
+            mean_s=None,
+            parts_s={},
+            overloaded=overloaded,
+            beyond_a_core=expected.beyond_a_core(),
+            at_worst_overloaded=at_worst,
+        )
     found, weights = drawn_answers(query, expected)
     late_s = expected.rare_wait_s(min(0.01, 1 / max(1.0, expected.answers_per_s() * HORIZON_S)))  # with few answers, the 99th percentile's
     worst_s = float(found.likely_s.max()) + late_s

@@ -161,11 +161,16 @@ def predict(
 def overloaded(work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) -> tuple[int, ...]:
     """Returns the nodes with more load than capacity over the whole time, of all operators together or of one, which has one core at most;
     parameters as for `predict`."""
-    whole, intervals = work.sum(axis=1), work.shape[1]
-    load, can = np.zeros(len(nodes.cores)), nodes.per_interval(width_s, intervals).sum(axis=1)
-    np.add.at(load, node_of, whole)
-    alone = whole > nodes.of_one_core(width_s, intervals).sum(axis=1)[node_of] * (1 + 1e-9)
-    return tuple(sorted({*np.flatnonzero(load > can * (1 + 1e-9)).tolist(), *node_of[alone].tolist()}))
+    load, can = np.zeros(len(nodes.cores)), nodes.per_interval(width_s, work.shape[1]).sum(axis=1)
+    np.add.at(load, node_of, work.sum(axis=1))
+    alone = node_of[list(beyond_a_core(work, node_of, nodes, width_s))].tolist()
+    return tuple(sorted({*np.flatnonzero(load > can * (1 + 1e-9)).tolist(), *alone}))
+
+
+def beyond_a_core(work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) -> tuple[int, ...]:
+    """Returns the operators with more work than one core of their node can do over the whole time; parameters as for `predict`."""
+    can = nodes.of_one_core(width_s, work.shape[1]).sum(axis=1)[node_of]
+    return tuple(np.flatnonzero(work.sum(axis=1) > can * (1 + 1e-9)).tolist())
 
 
 def lower_s(operators: Sequence[OperatorCost], work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) -> FloatArray:

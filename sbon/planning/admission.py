@@ -259,7 +259,7 @@ def doubt(bound_ms: float, prediction: Prediction) -> str:
     """Returns why a bound may not be kept, by rules of thumb alone."""
     latency = prediction.latency
     if latency.worst_s is None:
-        what = f"{', '.join(latency.overloaded)} may have more load than capacity"
+        what = f"{', '.join(latency.overloaded)} may have {latency.overload()}"
     else:
         upper = "no upper bound" if math.isinf(latency.upper_s) else f"{milliseconds(latency.upper_s)} ms at most"
         what = f"predicted are {milliseconds(latency.worst_s.value)} ms, {upper}"
@@ -271,7 +271,7 @@ def refusal(bound_ms: float, prediction: Prediction) -> str:
     latency = prediction.latency
     if latency.worst_s is None:
         return (
-            f"max_latency = {bound_ms:g} ms cannot be kept: {', '.join(latency.overloaded)} would have more load than capacity, and "
+            f"max_latency = {bound_ms:g} ms cannot be kept: {', '.join(latency.overloaded)} would have {latency.overload()}, and "
             "answers would be later and later; use fewer rows, or faster nodes (`sbon plan capacity` tries other rates)"
         )
     parts = sorted(((part, name) for name, part in latency.parts_s.items()), reverse=True)

@@ -340,3 +340,5 @@ def test_predictions_divide_the_rows_of_a_dealt_operator_among_its_instances() -
     assert predict(four).latency.worst_s is not None
     assert predict(one).latency.worst_s is None, "one instance never catches up"
     assert predict(one).latency.overloaded == ("b",)
+    (alone,) = [spec.id for spec in one.plan.operators if isinstance(spec.params, WindowParams)]
+    assert predict(one).latency.text() == f"never ends: b has more load than capacity (one core is too little for {alone})"
