@@ -1,12 +1,12 @@
-"""Computes when work is done that arrives late, by following work from node to node by stimulus time.
+"""Computes when work is done, by following it from node to node in the order of stimulus times, with the delays upstream.
 
 This is Lindley's recursion with late arrivals: the work of stimulus times up to s is done at a node by
 
     max over b <= E(s) of  b + (work of stimulus times up to s that can arrive at b or later) / capacity,
 
-where b is the instant at which the node last had none of this work, and E(s) that at which the last of it arrives. Without delays upstream
-E(s) = s, and the formula is the cumulative excess. Time is divided by intervals; between their ends, work and arrivals are taken as even
-(assumption A-2).
+where b is the instant at which the node last had none of this work, and E(s) the instant at which the last of this work arrives. Without
+delays upstream E(s) = s, and the formula is the cumulative excess. Time is divided by intervals; between their ends, work and arrivals are
+taken as even (assumption A-2).
 """
 
 import functools
@@ -50,7 +50,7 @@ def completions(
     """Returns the instant at which each operator has done its work of all stimulus times up to the end of each interval.
 
     Nodes whose work all comes on one way are computed for all intervals at once. Others, and nodes that send to each other in a circle, are
-    computed interval by interval; each takes as long as it has groups of inputs and operators with consumers on other nodes.
+    computed interval by interval; the time for each node grows with its groups of inputs and its operators with consumers on other nodes.
 
     Parameters
     ----------

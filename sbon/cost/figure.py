@@ -1,4 +1,4 @@
-"""A number with its bounds and where it comes from. All models read costs as such figures."""
+"""A number with its bounds and its source. All models read costs as such figures."""
 
 import enum
 import math

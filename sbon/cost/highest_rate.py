@@ -28,7 +28,7 @@ from sbon.query.plan import LinkSpec, Plan
 from sbon.types import FloatArray, IntArray, NodeId, OperatorId
 
 MULTIPLE_MAX = 1e6
-"""A greater multiple is shown as no limit."""
+"""Greatest multiple that is shown; above it, only `more than` this."""
 MADE_AHEAD = frozenset({"datagen"})
 """Connectors whose rows threads make ahead (`prefetch`)."""
 FULL_PACE_S = 0.05

@@ -1,9 +1,9 @@
 """Bounds the work of a query from above by costs and shares of rows that are all uncertain, but partly independently of each other.
 
 If each figure were at its high edge, the work of 14 operators would be far above what any run shows: errors of shares of rows that were
-measured apart cancel each other. So the work of a node exceeds the expected one by the root of the sum of squares: of what each figure adds
-to the work of that node if it alone is at its high edge. Figures that may all err alike are one: all costs, because a machine may be slower
-than it was when they were measured, and what is declared or rests on rules of thumb.
+measured apart cancel each other. So for each figure the module computes what it adds to the work of a node if it alone is at its high edge;
+the node's work exceeds the expected work by the root of the sum of their squares. Figures that may all err alike count together as one:
+costs, because a machine may be slower than when they were measured, declared figures, and rules of thumb.
 """
 
 import math

@@ -5,7 +5,7 @@ interval is taken from the servers as soon as its arrival is known. At the end o
 is not known yet.
 
 - As expected, an operator's work is done at the first instant, from its arrival on, at which nothing waits at its servers. `_Walker._end_s`
-  says how work counts that comes back.
+  says how work that comes back counts.
 - As a bound, all work that has not been done when the operator's work arrives counts as coming at that instant. So the end is that of the
   capacity left until then, and all work. This is Lindley's recursion: the capacity left is the greatest b less the work before b.
 """

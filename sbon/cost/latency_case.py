@@ -1,6 +1,6 @@
 """A case of a placed query: its operators and links with their work over time, all figures at one edge, and the latency that follows.
 
-At the high edge, errors of costs that were measured apart do not add up (`sbon.cost.independent_errors`).
+At the high edge, errors of shares of rows that were measured apart do not add up (`sbon.cost.independent_errors`).
 
 The graph of the plan becomes a graph of operators on nodes and on links (Mace, section VII-B), with the work that `flow` computes.
 """

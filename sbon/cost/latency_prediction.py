@@ -1,7 +1,7 @@
 """Predicts the latency of a placed query's answers, with bounds: Mace on the query's known figures (docs/mace.md).
 
-Three cases tell it: low figures on nodes at their fastest give the lower bound, expected figures the prediction, and high figures on nodes
-at their slowest the upper bound.
+It computes three cases: low figures on nodes at their fastest give the lower bound, expected figures the prediction, and high figures on
+nodes at their slowest the upper bound.
 """
 
 import math

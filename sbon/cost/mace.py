@@ -1,8 +1,8 @@
 """Worst-case latency, predicted: Mace, and an upper bound that holds where Mace alone does not (docs/mace.md).
 
 Mace (`sbon.cost.node_excess`) is the paper's metric: the greatest cumulative excess of any node at the end of each interval, in seconds.
-The worst case cannot be less. It may be more: an event that waits at one node while another node's load is still to come waits again there.
-The proof of theorem 2 misses this case (lemma 2 assumes that late work arrives no faster than it is served). Completions
+The worst latency cannot be less than Mace, but it may be more: an event that waits at one node may wait again at the next, whose load comes
+later. The proof of theorem 2 misses this case (lemma 2 assumes that late work arrives no faster than it is served). Completions
 (`sbon.cost.completions`) therefore follow work from node to node; the expected latency and the upper bound come from them.
 """
 

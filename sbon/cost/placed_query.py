@@ -41,7 +41,7 @@ NEVER_MORE = (MapParams, DeduplicateParams, ExchangeParams, MergeParams, Multica
 
 
 class BurstDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """The effort with which the latency of a query is predicted whose sources have bursts."""
+    """The effort with which the latency of a query whose sources have bursts is predicted."""
 
     intervals: int
     """Number of quarters of a second around the greatest burst. 512 have each burst of the measured minute whole, wherever the greatest
@@ -254,8 +254,8 @@ def _resampled(given: Series, begin_s: float, start_s: float, intervals: int, wi
 
 
 def begin_s_of(given: Series, intervals: int, width_s: float) -> float:
-    """Returns the start of the first interval, in s since the start of the measured ones: the middle of the one with the most rows is in
-    the middle."""
+    """Returns the start of the first interval, in s since the start of the measured ones, so that the interval with the most rows is in the
+    middle of the series."""
     step_s = min(width_s, given.width_s)  # other steps would divide an interval between two, and blur jumps
     middle_s = (int(np.argmax(given.rows)) + 0.5) * given.width_s
     return float(np.floor((middle_s - intervals * width_s / 2) / step_s + 1e-9) * step_s)

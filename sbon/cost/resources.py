@@ -183,19 +183,19 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     speed: Figure
     """Reference ns per ns of one core."""
     memory_bytes: float = 0.0
-    """For states of operators; 0: not told."""
+    """For states of operators; 0: not reported."""
     others: UseSeries | None = None
-    """Cores used by anything but operators, including the agent; None: not told."""
+    """Cores used by anything but operators, including the agent; None: not reported."""
     agent: float = 0.0
     """Cores that the agent itself uses beside its operators; it does not give way to them."""
     operators: UseSeries | None = None
-    """Cores used by operators of running queries, in the same seconds; None: not told, or none runs there."""
+    """Cores used by operators of running queries, in the same seconds; None: not reported, or none runs there."""
     share: float | None = None
-    """Share of a core that work without pauses gets, measured beside all other work there; None: not told."""
+    """Share of a core that work without pauses gets, measured beside all other work there; None: not reported."""
     share_low: float | None = None
-    """The least that this share may be; None: not told."""
+    """The least that this share may be; None: not reported."""
     waits: Waits | None = None
-    """Waits of batches for a processor; None: not told."""
+    """Waits of batches for a processor; None: not reported."""
     spare_s: float | None = None
     """Additional seconds that work may take there before a running query breaks its `max_latency`; None: there is no such query."""
 

@@ -127,7 +127,8 @@ class CostStore:
         self._shares, self._agent = MomentCounter(SHARES_KEPT), MomentCounter(AGENTS_KEPT)
         self._others_cores, self._shared_s = 0.0, -math.inf
         self._owed_s = 0.0
-        """Core seconds, 0 at most, by which operators seemed to use more than all programs; the next use by others is as much less."""
+        """Core seconds (0 or below) by which operators seemed to use more than all programs; the next use by others is reduced by as
+        much."""
         self._cpu_ns: dict[OperatorId, int] = {}
         self._sampled_s: float | None = None
 
@@ -210,7 +211,7 @@ class CostStore:
         Parameters
         ----------
         latencies_ms : one-way latencies to the nodes that it sends to
-        spare_s : by how much longer work may take here; None if no query here has `max_latency`
+        spare_s : additional time that work may take here; None if no query here has `max_latency`
         """
         resources = NodeResources(
             node=self.node,

@@ -1,8 +1,8 @@
 """Separates the work of operators by the way on which it comes to their nodes.
 
-Rows of one stimulus time come to a union on several ways, and one way may be seconds later than another. The work that they bring is done
-when each of them comes. If all of it counts as coming on the latest way, too much work competes with newer rows. So an operator becomes one
-operator for each way; together they have its rows and its work.
+A way is a path of nodes. Rows of one stimulus time come to a union on several ways, and one way may be seconds later than another. The work
+of each row is done when the row comes: if all of it counted as coming on the latest way, too much work would compete with newer rows. So an
+operator becomes one operator for each way; together they have its rows and its work.
 
 A window or a join also works on each row when it comes. But it answers when the last of its rows has come. So it becomes one operator for
 the work of each way, and one that comes last: it has all rows out, and the work that depends on them.

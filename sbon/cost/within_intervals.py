@@ -1,7 +1,7 @@
 """Estimates how arrivals are spread within an interval, from the intervals around it.
 
 A backlog is greatest at the instant at which a busy period ends, mostly in the middle of an interval. If the rows of that interval are
-taken as even, part of the backlog has drained by its end, and the predicted worst case is up to half an interval too low.
+taken as even, part of the backlog has drained by the interval's end, and the predicted worst case is up to half an interval too low.
 
 Rates between jumps are lines, with the smaller of the slopes to both neighbours, or flat where these differ in sign. If the lines of both
 neighbours, continued into the interval, enclose its rows, the rate jumps there from one line to the other, at the only place that gives

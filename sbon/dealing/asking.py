@@ -2,8 +2,8 @@
 
 To the dealer, a turn is a window: it opens with its first row, and closes when the last window that opened in the turn must have closed.
 Dealers are written for tens of rows per second, so they are told of *parcels*, each of which stands for equally many rows. The dealer's
-clock is the event time of the rows, which never goes back; if event time goes faster than the clock of the machine, costs and waits count
-as so much longer.
+clock is the event time of the rows, which never goes back; if event time goes k times as fast as the clock of the machine, costs and waits
+count k times.
 """
 
 import math

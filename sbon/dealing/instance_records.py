@@ -1,6 +1,6 @@
-"""A splitter's knowledge of its instances: their open windows, the rows of these, and the reports of the instances.
+"""A splitter's knowledge of its instances: their open windows with their rows, and their reports.
 
-It holds all numbers that dealers read, so that the splitter of the overlay and the evaluation in virtual time can use the same dealers.
+It holds all numbers that dealers read, so that a query's splitter and the evaluation in virtual time can use the same dealers.
 """
 
 from array import array

@@ -1,6 +1,6 @@
 """Predicts the longest time that a row will take at an instance, waiting and being processed, by the tail of its queue.
 
-Rows come in batches, which are worked on one by one: a batch is what arrives in `sbon.dealing.tail`, and its cost that of all its rows.
+Rows come in batches, which are processed one by one: a row of `sbon.dealing.tail` is a batch here, with the cost of all its rows.
 """
 
 import math
@@ -14,11 +14,11 @@ CHANCE = 0.1
 """Probability, by the tail, that some batch takes longer than the peak; the tail is an upper bound."""
 PRECISION = 1.02
 MOST_S = 1e4
-"""A peak that is not below this counts as this: rows wait for ever longer."""
+"""Greatest peak that is returned: where it is reached, waits grow without end."""
 
 
 def peak_s(batches_per_s: float, costs_s: FloatArray, width_s: float, begun_s: FloatArray, over_s: float) -> float:
-    """Returns the least time that no batch takes longer than, but for `CHANCE`, at most `MOST_S`; within 2 %.
+    """Returns the least time that no batch exceeds, except with probability `CHANCE`; at most `MOST_S`, within 2 %.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class _Open(msgspec.Struct):
 
 
 class Splitter:
-    """Deals the windows of a stream.
+    """Deals the windows of a stream to instances.
 
     Parameters
     ----------

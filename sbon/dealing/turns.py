@@ -1,6 +1,6 @@
 """Deals in turn to the least number of instances whose tail keeps the bound (`turns`).
 
-An instance that gets long batches of windows has windows of one age, which are all old at once. If windows are dealt in turn, each instance
+An instance that gets many windows in a row has windows of one age, which are all old at once. If windows are dealt in turn, each instance
 has windows of all ages; with two copies of each row, the peak is halved. The number of instances in turn, k, is reviewed about fifty times
 per scope. A review assumes that the windows of the coming scope are dealt to k instances. Each instance's windows, and the rows that they
 have seen or will see by a forecast, give the cost of a row; the tail (`sbon.dealing.tail`) then bounds the probability that a row is late.

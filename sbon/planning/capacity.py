@@ -61,7 +61,8 @@ class _Beside:
 
 
 def with_nodes(query: PlacedQuery, count: int) -> tuple[PlacedQuery, NodeId]:
-    """Returns the query with so many more nodes, to which operators move where that makes answers sooner; and the node beside the new ones.
+    """Returns the query with so many more nodes, to which operators move where that makes answers sooner; and the node that the new ones
+    are beside.
 
     New nodes are like the busiest one, without its other programs, and beside it. Operators of that node move to them one
     by one, as long as the expected worst case falls.

@@ -7,9 +7,9 @@
                                   -> no attempt left -> the placement that carries most, or Refused if it does not carry the profile even at
                                      the most favourable edge of all figures
 
-The strategy takes the placement of the least network usage. Throughput is a constraint on it, not another objective: of the orders and
-placements that carry the profile the search takes the one of the least usage, too. An operator counts with the same costs in every order.
-There is no search for a query that uses operators of other queries, because those stay as they are.
+The strategy takes the placement of the least network usage. Throughput is a constraint, not another objective: of the orders and placements
+that carry the profile, the search takes the one of the least usage, too. An operator has the same costs in every order. There is no search
+for a query that uses operators of other queries, because those stay as they are.
 """
 
 import msgspec

@@ -4,8 +4,9 @@ machine without I/O.
     looked at with each round of reports -> Predict, if there is no prediction yet, or the measured latency has been off for `OFF_S`
     predicted -> the figures that `sbon queries` and telemetry show
 
-The measured latency is off where its 99th percentile differs from the predicted one by more than `OFF_SHARE`. A query with `max_latency`
-whose answers exceed it says which source gives more rows than expected, or on which host others use more than when it was predicted.
+The measured latency is off where its 99th percentile differs from the predicted one by more than `OFF_SHARE`. If the answers of a query
+with `max_latency` exceed the bound, the query says which source gives more rows than expected, or on which host others use more than when
+the latency was predicted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ FIRST_S = 10.0
 RATE_LEFT = 1.2
 """A source has left its profile when it gives so many times the expected rows."""
 USE_LEFT_CORES = 0.5
-"""A host has left its profile when others use so many cores more than when it was predicted."""
+"""A host has left its profile when others use so many cores more than when the latency was predicted."""
 
 
 class Forecast:

@@ -23,8 +23,8 @@ ROWS_MAX = 1e9
 
 
 def latency(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the latency of a query's answers if its source gives so many rows in each quarter of a second (`arrivals`), and by intervals
-    of `width` s; on nodes that are `speed` times as fast as measured."""
+    """Returns the latency of a query's answers, by intervals of `width` s, if its source gives so many rows in each quarter of a second
+    (`arrivals`) and nodes are `speed` times as fast as measured."""
     rows = _rows(options)
     width_s = number(options, "width", 1.0, BURST_S, QUARTERS_MAX * BURST_S)
     if abs(width_s / BURST_S - round(width_s / BURST_S)) > 1e-9:

@@ -1,5 +1,6 @@
-"""Puts the operators of a placed query where its answers keep within a latency bound at the least network usage, among nodes that have
-been asked already. `sbon.placement.latency_bounded` searches; this module makes its input of a query, its placement and its figures."""
+"""Puts the operators of a placed query where its answers keep within a latency bound at the least network usage, among nodes that have been
+asked already. `sbon.placement.latency_bounded` searches; this module makes the input of that search from a query, its placement and its
+figures."""
 
 import math
 from collections.abc import Mapping

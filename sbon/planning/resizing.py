@@ -2,9 +2,9 @@
 
     looked at with each round of reports -> plan anew, once rate or work have been off by `OFF_SHARE` for `OFF_S` -> `planned`, or `failed`
 
-The new plan is for the rates measured at that moment, so that a rate which has changed once leads to one plan. A number below the present
-one must carry `sizing.ROOM_LESS` times the rate, while a larger one only has to be needed: a rate that goes up and down does not change it
-each time.
+The new plan is for the rates measured at that moment, so that a rate which has changed once leads to one plan. A larger number is taken
+when it is needed. A smaller number must carry `sizing.ROOM_LESS` times the rate, so that a rate which goes up and down does not change the
+number each time.
 
 The query's reason says which number it needs. The number changes by itself (`sbon.queries.adapting`), or on request.
 """

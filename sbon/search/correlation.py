@@ -1,10 +1,10 @@
 """Placement by load correlation, with which Mace is compared (Xing et al., ICDE 2005, as Mace's section IX-B.1 describes it).
 
-Load is balanced on average, the load of each node varies little, and the loads of different nodes rise and fall together. Latency is not
-looked at.
+The placement balances the average load, lets the load of each node vary little, and lets the loads of different nodes rise and fall
+together. It ignores latency.
 
-Operators go, the greatest first, to the node whose load correlates least with their own among those below the average; then pairs
-of nodes that correlate least are divided again, until all pairs correlate well enough on average.
+The greatest operators first, each goes to the node below the average load whose load correlates least with its own. Then the operators of
+the pair of nodes that correlates least are divided again, until all pairs correlate well enough on average.
 """
 
 from collections.abc import Callable

@@ -17,7 +17,7 @@ _TOGETHER = 8192
 
 
 def exhaustive(configuration: RatesPlacement, budget: Budget, *, most: int = CONFIGURATIONS_MAX) -> Record[Taken] | None:
-    """Tries all placements of all orders; None if there are more than `most`. It tries all, whatever the budget.
+    """Tries all placements of all orders, whatever the budget; returns None if there are more than `most`.
 
     Source
     ------
@@ -33,7 +33,7 @@ def exhaustive(configuration: RatesPlacement, budget: Budget, *, most: int = CON
 
 
 def exhaustive_two_phase(configuration: RatesPlacement, budget: Budget, *, most: int = CONFIGURATIONS_MAX) -> Record[Taken] | None:
-    """Tries all orders as they are placed now, then all placements of the best of them; None if there are more than `most`.
+    """Tries all orders as they are placed now, then all placements of the best of them; returns None if there are more than `most`.
 
     Source
     ------

@@ -1,4 +1,4 @@
-"""A configuration on which relief makes moves at one multiple of the profile."""
+"""The interface of configurations to relief (`sbon.search.relief`)."""
 
 from typing import Protocol
 
@@ -28,7 +28,7 @@ class Ground(Protocol):
         """Makes some random swaps."""
 
     def lighten(self, budget: Budget) -> None:
-        """Makes swaps while one lowers the work of all operators together."""
+        """Makes swaps as long as one lowers the total work of all operators."""
 
     def clear(self, budget: Budget) -> bool:
         """Makes moves until no limit is exceeded; returns whether that succeeded."""

@@ -199,7 +199,7 @@ class LoadsAt:
         self._tables = self._of_order()
 
     def lighten(self, budget: Budget) -> None:
-        """Makes swaps while one lowers the work of all operators together."""
+        """Makes swaps as long as one lowers the total work of all operators."""
         for _ in self._node_of * 4:
             more = [sum(sum(work) for _, work, _ in swap) for swap in self._tables.swaps]
             budget.spend(len(more))

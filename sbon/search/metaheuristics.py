@@ -1,7 +1,7 @@
 """Hill climbing that leaves local optima: greedy, tabu, reactive tabu and simulated annealing (WhiteWater, section 5.1).
 
-All begin with the current configuration, end when their budget is spent, and keep the best that they meet. An iteration is a round of
-the budget. Those that look at the whole neighbourhood take all its groups together.
+All searches begin with the current configuration, end when their budget is spent, and keep the best configuration that they meet. An
+iteration is a round of the budget. Searches of the whole neighbourhood take all its groups together.
 """
 
 import math
@@ -211,7 +211,7 @@ def anneal(
 def two_phase(
     search: Callable[[Mixed[C], Budget], Record[C]], configuration: Mixed[C], budget: Budget, first: float = 0.0, then: float = 1.0
 ) -> Record[C]:
-    """Searches with moves of one kind, and from the best that is found with those of the other kind.
+    """Searches with moves of one kind, and then, from the best configuration found, with moves of the other kind.
 
     Source
     ------

@@ -1,7 +1,8 @@
 """Orders of the operators of a query: which neighbours may be swapped, and the demand of an order (WhiteWater, section 5.3).
 
 A query is a tree of `Piece`s over columns. A swap exchanges an operator (top) with one of its inputs (bottom); the rows out of the pair
-stay the same, so only the two operators and the three streams at them change. Everything is a polynomial of x, the multiple of the profile.
+stay the same, so only the two operators and the three streams at them change. Rates, work and bytes are polynomials of x, the multiple of
+the profile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,9 +36,9 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     span_s: float | None = None
     """Time over which a row of one side of a join meets rows of the other: twice the window of WhiteWater, table 3."""
     reads: int = 0
-    """Columns that it needs."""
+    """Columns that the operator needs."""
     drops: int = 0
-    """Columns that it does not pass on."""
+    """Columns that the operator does not pass on."""
     columns: int = 0
     """Columns of a source."""
     rates: tuple[float, ...] = ()

@@ -1,4 +1,4 @@
-"""The links under a tree of operators (`plain_tree`), in plain numbers: what streams between nodes ask of them, and what moves change."""
+"""The load of links between nodes under a tree of operators (`plain_tree`), in plain numbers, and its changes by moves."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,7 @@ from sbon.search.plain_tree import PlainTree, greatest
 Change = tuple[int, float, int]
 """Slot of a link, bytes per second that are added at the tree's multiple, and the power of the multiple with which they grow."""
 NOTHING = 1e-9
-"""Share of what is taken away that may remain by rounding: a link without a stream has no load, however little it carries."""
+"""Share of a load taken away that may remain by rounding, and then counts as no load."""
 
 
 class PlainLinks:

@@ -1,7 +1,7 @@
 """Random moves on plain numbers instead of arrays, for annealing where processors and links are the only limits.
 
-A move is within a bound if the nodes and links that it changes are within it, because the others were before. So most moves need few values
-of polynomials, and no root. The quality of a node or link is known, or known to be no less than the worst one.
+A move keeps a bound if the nodes and links that it changes keep it, because the others did before. So most moves need few values of
+polynomials, and no root. The quality of a node or link is known, or known to be no less than the worst one.
 """
 
 import math

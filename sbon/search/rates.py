@@ -5,8 +5,8 @@ Configurations that reach the target are better than all others, and the better 
 constraint then, and network usage the objective, as elsewhere in the overlay. Without a target only the quality counts (WhiteWater).
 
 A move changes few limits: two nodes, and the links at one or two operators. The quality of all limits is stored, so that `values_after`
-computes only the changed ones, for many moves at once. If processors and links are
-the only limits, plain numbers are faster for single moves (`plain_tree`).
+computes only the changed ones, for many moves at once. If processors and links are the only limits, `plain_tree` is faster for single
+moves.
 """
 
 import math

@@ -1,12 +1,12 @@
-"""Searches for the highest rates by looking, again and again, for a configuration that carries a little more: the default for many
-operators.
+"""Searches for the highest rates by looking, again and again, for a configuration that carries a little more. `best_rates` uses it for
+queries of many operators.
 
 At a fixed multiple of the profile the load of a limit is a number, so that a move costs a few additions. The search draws a limit that is
 exceeded, and moves or swaps operators at it so that the excess over all limits shrinks most or grows least; it does not undo its last
-moves. Once no limit is exceeded, the multiple rises; if that fails for too long, the next multiple is nearer.
+moves. Once no limit is exceeded, the multiple rises; if some limit stays exceeded for too long, a smaller rise is tried.
 
-The paper's searches look at the quality alone, which is that of the worst limit: most moves do not change it, and the search walks at
-random until one limit gives way. The excess over all limits tells moves apart.
+The paper's searches look at the quality alone, which is that of the worst limit. Most moves do not change it, so these searches walk at
+random until that limit is relieved. The excess over all limits tells moves apart.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Finds the least number of nodes, with instances and intervals, on which a job keeps a bound of its latency at a rate.
 
 For a number of nodes, the greatest rate is that of the best setting of a grid: instances of maps and updates of a node, exchange interval,
-and poll interval where links poll. Latency grows with the rate, so that each setting's greatest rate is found by bisection, all settings at
-once; a setting whose greatest rate cannot be above that of another is dropped. Then the grid is refined around the best.
+and poll interval where links poll. Latency grows with the rate, so each setting's greatest rate is found by bisection, for all settings at
+once; settings whose greatest rate cannot be the best are dropped. Then the grid is refined around the best setting.
 
 Source: Latency-constrained analytics (Li, Diao, Shenoy, VLDB 2015), section 3.1, equation 1.
 """
