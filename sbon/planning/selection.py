@@ -19,7 +19,7 @@ from sbon.query.text import describe
 from sbon.types import OperatorId
 
 PREDICTED_MAX = 24
-"""Most plans that are predicted for one query: half a second of one core."""
+"""Most plans that are predicted for one query: a quarter of a second of one core if sources are even, a second if they have bursts."""
 GAIN_LEAST = 0.05
 """Share of the worst case that an exchange must save: less is within the error of a prediction."""
 
