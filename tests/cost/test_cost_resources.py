@@ -126,7 +126,7 @@ def test_others_that_never_pause_keep_no_more_than_their_share_beside_work_that_
 
 
 def test_at_the_low_edge_others_keep_as_much_as_they_may():
-    """Of a core, work gets 0.75 on average and 0.5 at least; where the least is not told, all use by others counts."""
+    """Takes a node that gives work 0.75 of a core on average and 0.5 at least. Where the least is not told, all use by others counts."""
     beside = node(others=UseSeries((4.0, 1.0)), share=0.75, share_low=0.5, agent=0.1)
 
     np.testing.assert_allclose(beside.capacity_ns(2, 1.0, Edge.LOW), [1.9 * SPEED.low * 1e9] * 2)

@@ -64,7 +64,7 @@ def test_a_selectivity_of_no_row_out_has_an_upper_bound():
 
 
 def test_the_error_of_a_share_of_rows_is_that_of_rows_that_pass_or_not():
-    """Of 2,000 rows in batches of 4, all, four fifths or half pass; they are drawn one by one."""
+    """Lets all, four fifths or half of 2,000 rows pass, drawn one by one, in batches of 4."""
     rng = np.random.default_rng(3)
     for share in (0.5, 0.8, 1.0):
         fit = OperatorFit("map", 1)

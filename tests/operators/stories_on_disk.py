@@ -1,4 +1,7 @@
-"""The events through which an operator with most partials on disk goes beside one with all in memory; shared by windows and sessions."""
+"""The events through which an operator with most partials on disk goes beside one with all in memory; shared by windows and sessions.
+
+Moving a state in pieces is shared by deduplication, too.
+"""
 
 import math
 import random
@@ -11,6 +14,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from sbon.errors import StateFullError
+from sbon.operators.deduplicate import Deduplicate
 from sbon.operators.windowed import Windowed
 from sbon.query.expression import Column
 from sbon.query.params.aggregate import Aggregate
@@ -32,6 +36,7 @@ LITTLE = 12_000
 EVENTS = st.lists(st.sampled_from(["rows", "rows", "rows", "pass", "pass far", "fork", "move", "copy", "full", "free"]), max_size=20)
 ROOMS = count()
 Kind = TypeVar("Kind", bound=Windowed)
+Moving = TypeVar("Moving", bound=Windowed | Deduplicate)
 KEYS = {"text": (("k", K),), "text and float": (("k", K), ("f", F)), "whole": (("i", I),)}
 
 
@@ -46,7 +51,7 @@ def drawn(now: int, many: int, draw: np.random.Generator) -> pl.DataFrame:
     return frame(list(zip((now + draw.integers(-40, 60, many)).tolist(), keys, floats, numbers, strict=True)), "tkfi")
 
 
-def moved(operator: Kind, to: Kind, rng: random.Random) -> Kind:
+def moved(operator: Moving, to: Moving, rng: random.Random) -> Moving:
     """Moves the operator's state to `to` in randomly cut pieces; returns `to`."""
     head, pieces = operator.pieces()
     take = to.adopting(head)

@@ -19,6 +19,7 @@ from sbon.state.room import StateRoom
 from sbon.watermarks import WATERMARK_END
 from sbon_testbed.simulator.disk import VirtualDisk
 from tests.examples import examples
+from tests.operators.stories_on_disk import moved
 from tests.operators.stream_twins import Row, content, frame, rows_of
 from tests.operators.test_first_rows import as_twin, twin
 
@@ -36,19 +37,6 @@ def params(span: int, session: bool, lateness: int = 0) -> DeduplicateParams:
 def room_of(disk: VirtualDisk, memory_bytes: int = LITTLE) -> StateRoom:
     """Returns the room of another process. Its files have names of their own, since a state may move from one room to another."""
     return StateRoom(disk, memory_bytes, 10**9, 10**12, BATCH, f"{next(PROCESSES)}-")
-
-
-def moved(operator: Deduplicate, to: Deduplicate, rng: random.Random) -> Deduplicate:
-    """Moves the operator's state to `to` in randomly cut pieces; returns `to`."""
-    head, pieces = operator.pieces()
-    take = to.adopting(head)
-    assert take is not None
-    for name, rows in pieces:
-        cut = rng.randint(0, rows.height)
-        take(name, rows[:cut])
-        if cut < rows.height:
-            take(name, rows[cut:])
-    return to
 
 
 @examples(150)
